@@ -3,6 +3,7 @@
 
     python3 scripts/run.py demo          installs vkjit and runs `python -m vkjit demo`
     python3 scripts/run.py test [ARGS]   installs what the tests need, a Vulkan driver included, and runs them
+    python3 scripts/run.py test --fast   a cut through all of them, in two or three minutes
     python3 scripts/run.py validate [ARGS]  the tests on Vulkan devices under Khronos' validation layer
     python3 scripts/run.py lint          installs the linters and runs ruff, mypy, pyright and import-linter
 
@@ -27,7 +28,13 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 DRIVER_PACKAGES = ["libvulkan1", "mesa-vulkan-drivers"]
 LAYER_PACKAGES = ["vulkan-validationlayers"]
-WORKERS = ["-n", "auto", "--maxprocesses=8"]
+WORKERS = [
+    "-n",
+    "auto",
+    "--maxprocesses=8",
+    "--dist",
+    "worksteal",
+]  # neighbours share caches: mostly one worker runs a file
 
 # Run in a process of its own: a broken driver may take the process down. Exits with 0 when a device is there.
 PROBE = r"""
@@ -155,7 +162,7 @@ def demo(arguments: list[str]) -> int:
 
 
 def test(arguments: list[str]) -> int:
-    """All tests, on every device found, in several processes."""
+    """All tests, on every device found, in several processes; with --fast a few cases of each."""
     install("test")
     ensure_driver()
     return call(str(PYTHON), "-m", "pytest", *WORKERS, *arguments)

@@ -1,7 +1,7 @@
-"""The standard library: kernels written in the language of vkjit, and nothing else.
+"""The standard library of GPU kernels, written in vkjit's kernel language, with the host functions that launch them.
 
-It lies beside the package and is imported as `vkjit.stdlib`, under that name alone: imported as `stdlib`, every kernel
-would exist twice, with two identities in the caches.
+The sources lie beside the package, but must be imported as `vkjit.stdlib`. Imported as `stdlib`, every kernel would
+exist twice, under two identities in the caches.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Where elements aren't 0, for GPUs: workgroups take tiles, an invocation sixteen neighbours at a time.
+"""Stream compaction on GPUs: the kernels behind `compaction`, with sixteen contiguous elements per invocation.
 
-Enters: a vector without gaps, bools as words of 32 bits that hold four; TAKE, which gives an element of a group of sixteen. Leaves:
-what `compaction` asks for. Places in a tile gather in shared memory, so that neighbours are written side by side.
+The input is a dense vector; bools may come as 32-bit words of four. TAKE(x, i, n, 16) reads element n of the i-th group of
+sixteen. Indices within a tile are first compacted in shared memory, so that the stores to the output are coalesced.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ U = TypeVar("U", bound=vk.Element)
 LOCAL = 256
 """Invocations of a workgroup."""
 TILE = 16 * LOCAL
-"""Elements that it takes at a time."""
+"""Elements that a workgroup processes per iteration."""
 
 
 @vk.func
 def flags_of(x, i, total, TAKE, IN):
-    """Bit n says whether element n of the i-th sixteen isn't 0; bits past the end are 0. The total may be more than an index holds:
-    words of four bools count them by fewer, and segments end beyond it.
+    """Return a 16-bit mask of the nonzero elements of the i-th group of sixteen; bits past the end are 0.
+
+    `total` counts elements and may exceed the index type, since bools in words of four make a shorter array. It is
+    therefore compared in units of sixteen. Groups that begin past the end are allowed: the last segment may extend there.
     """
     flags, whole, rest = vk.u32(0), vk.index(total // 16), vk.i32(total % 16)
     if i < whole:
@@ -41,7 +43,7 @@ def flags_of(x, i, total, TAKE, IN):
 def count_tiles(
     x: vk.In[T, "W"], counts: vk.Out[vk.i32, "S"], tiles: vk.i64, total: vk.i64, TAKE: vk.Const[Any], IN: vk.Const[Any]
 ):
-    """counts[s] = how many elements of segment s, of so many tiles, aren't 0."""
+    """counts[s] = the number of nonzero elements of segment s, which is `tiles` tiles long."""
     wg, s, lane = vk.workgroup(), vk.group_id(0), vk.local_id(0)
     found = vk.i32(0)
     for tile in range(s * vk.index(tiles), (s + 1) * vk.index(tiles)):
@@ -53,7 +55,7 @@ def count_tiles(
 
 @vk.kernel(groups=lambda: 1, local=LOCAL, debug=False)
 def add_up_eights(counts: vk.In[vk.i32, "S"], starts: vk.Out[vk.i64, "S+1"]):
-    """starts[s] = the sum of counts before s, by one workgroup, an invocation eight at a time."""
+    """starts = the exclusive prefix sum of counts, then the total; by one workgroup, eight counts per invocation."""
     wg, lane, count = vk.workgroup(), vk.local_id(0), counts.shape[0]
     before = vk.i64(0)
     for base in range(0, count, 8 * LOCAL):
@@ -75,7 +77,7 @@ def add_up_eights(counts: vk.In[vk.i32, "S"], starts: vk.Out[vk.i64, "S+1"]):
 
 @vk.func
 def gathered(places, flags, lane):
-    """Writes the places in the tile of what the flags say to shared memory, in order; gives how many the tile has."""
+    """Write the tile-local indices of the flagged elements to shared memory, in order; return their number."""
     wg, count = vk.workgroup(), vk.i32(vk.popcount(flags))
     upto = wg.scan(count)
     at = upto - count
@@ -97,7 +99,7 @@ def places_of_tiles(
     TAKE: vk.Const[Any],
     IN: vk.Const[Any],
 ):
-    """The places of segment s, from starts[s] on."""
+    """Write the indices of the nonzero elements of segment s to y, from starts[s] on."""
     places, s, lane = vk.shared(vk.u32, TILE), vk.group_id(0), vk.local_id(0)
     at = vk.index(starts[s])
     for tile in range(s * vk.index(tiles), (s + 1) * vk.index(tiles)):
@@ -119,7 +121,7 @@ def values_of_tiles(
     TAKE: vk.Const[Any],
     IN: vk.Const[Any],
 ):
-    """As `places_of_tiles`, for values."""
+    """Like `places_of_tiles`, but writes the elements of `values` at these indices."""
     places, s, lane = vk.shared(vk.u32, TILE), vk.group_id(0), vk.local_id(0)
     at = vk.index(starts[s])
     for tile in range(s * vk.index(tiles), (s + 1) * vk.index(tiles)):

@@ -1,8 +1,8 @@
 """Convolutions over three spatial axes (depth, height, width): forward, and the gradients of input and weights.
 
-Enters: an input of shape (N, groups * channels, D, H, W), weights of shape (groups * filters, channels, T, R, S), an output or its
-gradient of shape (N, groups * filters, O, P, Q), and a `Geometry`. Convolutions over one or two axes have extents of 1.
-Leaves: the result array that the caller gives. Sums are kept in f32 (f64 for f64) and rounded once; their order is fixed.
+The input has shape (N, groups * channels, D, H, W), the weights (groups * filters, channels, T, R, S), and the output
+(N, groups * filters, O, P, Q). In 1D and 2D convolutions the remaining extents are 1. Results are written to the array that
+the caller passes. Sums are accumulated in f32 (f64 for f64) in a fixed order and rounded once.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ Triple = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """How a convolution walks over its input. `channels` and `filters` count those of one group; `size` is the input's,
-    `out` the output's extent along the three axes; `pad` counts zeros before the first element."""
+    """The shape parameters of a convolution.
+
+    `channels` and `filters` are per group. `size` and `out` are the input's and the output's extents along the three axes,
+    and `pad` is the number of zeros before the first element.
+    """
 
     batch: int
     groups: int
@@ -38,12 +41,12 @@ class Geometry:
 
     @property
     def taps(self) -> int:
-        """Weights per filter and channel."""
+        """Number of weights per filter and channel."""
         return math.prod(self.kernel)
 
     @property
     def pixels(self) -> int:
-        """Output elements per filter, over the whole batch."""
+        """Number of output elements per filter, over the whole batch."""
         return self.batch * math.prod(self.out)
 
 
@@ -54,22 +57,25 @@ def convolve(x: DeviceArray, w: DeviceArray, bias: DeviceArray | None, y: Device
 
 
 def input_gradient(gy: DeviceArray, w: DeviceArray, gx: DeviceArray, g: Geometry) -> None:
-    """gx = the gradient of the input from the output's, which is also the transposed convolution of gy."""
+    """Compute gx, the gradient of the input (dgrad), from gy, that of the output: the transposed convolution of gy."""
     if 0 not in gx.shape:
         choose("conv_input_gradient", gx.device)(gy, w, gx, g)
 
 
 def weight_gradient(x: DeviceArray, gy: DeviceArray, gw: DeviceArray, g: Geometry) -> None:
-    """gw = the gradient of the weights."""
+    """Compute the gradient of the weights (wgrad)."""
     if 0 not in gw.shape:
         choose("conv_weight_gradient", gw.device)(x, gy, gw, g)
 
 
 def parameter_gradients(x: DeviceArray, gy: DeviceArray, gw: DeviceArray, gb: DeviceArray, g: Geometry) -> bool:
-    """gw, gb = the gradients of the weights and of the bias, where the device has a way to both at once; whether it did."""
+    """Compute the gradients of the weights and of the bias in one launch.
+
+    Return False, and write nothing, if the device has no kernel for both or two launches are as cheap.
+    """
     if 0 in gw.shape or 0 in gy.shape:
         return False
     return bool(choose("conv_parameter_gradients", gw.device)(x, gy, gw, gb, g))
 
 
-_ = (conv_direct, conv_gemm, conv_weight_lines, conv_weights)  # they register their variants
+_ = (conv_direct, conv_gemm, conv_weight_lines, conv_weights)  # imported because they register variants

@@ -1,8 +1,8 @@
-"""Convolutions for devices of class "cpu": no shared memory, several outputs per invocation.
+"""Direct convolution for devices of class "cpu": register blocking without shared memory.
 
-The input is copied once into a padded buffer (with zeros between elements where a stride is undone), the weights into blocks
-of filters that lie side by side, so that the inner loops need no checks. An invocation keeps a block of filters by columns
-of one output row in registers.
+The input is first copied into a padded buffer (with zeros between elements for the gradient of a strided convolution), and
+the weights are packed into blocks of interleaved filters. The inner loops then need no bounds checks. Each invocation
+accumulates a block of filters by columns of one output row in registers.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ B = TypeVar("B", bound=vk.Element)
 R = TypeVar("R", bound=vk.Element)
 
 FILTERS = 4
-"""Filters that an invocation computes."""
+"""Filters per invocation."""
 COLUMNS = 4
-"""Neighbouring columns that an invocation computes."""
+"""Adjacent output columns per invocation."""
 MOST_COLUMNS = 8
-"""Columns that an invocation computes at most; padded rows hold a multiple of them."""
+"""Maximum number of columns per invocation; padded rows cover a multiple of it."""
 SEGMENT = 16
-"""Elements of a row that an invocation copies."""
+"""Elements of a row that an invocation of `pad_rows` copies."""
 LOCAL = 32
 
 
@@ -54,9 +54,12 @@ def pad_rows(
     step_d: vk.i32,
     step_h: vk.i32,
     step_w: vk.i32,
-    I: vk.Const[object],  # noqa: E741  # the type of offsets
+    I: vk.Const[object],  # noqa: E741  # the index type
 ):
-    """y[n, c, d, h, w] = x[n, c, (d - shift_d) / step_d, ...], 0 where that is no element; `rows` of y hold `width` elements."""
+    """y[n, c, d, h, w] = x[n, c, (d - shift_d) / step_d, ...], or 0 where the quotient isn't an index of x.
+
+    y has `rows` rows of `width` elements, copied in `segments` segments each.
+    """
     e = vk.i32(vk.global_id(0))
     row = e // segments
     if row >= rows:
@@ -89,9 +92,10 @@ def pack_weights(
     TURNED: vk.Const[bool],
     FILTERS: vk.Const[int],
 ):
-    """y[block, channel, tap, FILTERS]: filters beyond a group's last are 0. `blocks`, `filters`, `channels`: per group.
+    """Pack the weights as y[block, channel, tap, FILTERS], with zeros for filters past the end of a group.
 
-    TURNED: for the input's gradient, where filters and channels change places and taps run backwards.
+    `blocks`, `filters` and `channels` are per group. TURNED packs for the input gradient (dgrad): filters and channels are
+    swapped and the taps reversed.
     """
     e = vk.i32(vk.global_id(0))
     f, e = e % FILTERS, e // FILTERS
@@ -111,7 +115,7 @@ def pack_weights(
 
 @vk.func
 def loaded_words(x, at, n: vk.Const[int]):
-    """2 n elements of x, whose elements are words of two f32."""
+    """Load n 64-bit words of x and unpack them into 2 n values of f32."""
     made = ()
     for i in vk.unroll(n):
         two = x[at + i]
@@ -121,7 +125,7 @@ def loaded_words(x, at, n: vk.Const[int]):
 
 @vk.func
 def loaded_together(lanes, lane, w, at, n: vk.Const[int], SIZE: vk.Const[int]):
-    """The n elements of w from `at`, the same in the whole subgroup of SIZE lanes: each lane loads some, all get all."""
+    """Load n elements of w from `at`, uniform in a subgroup of SIZE lanes: each lane loads some and broadcasts them."""
     made = ()
     for first in vk.unroll(0, n, SIZE):
         mine = w[at + vk.min(first + lane, n - 1)]
@@ -133,7 +137,7 @@ def loaded_together(lanes, lane, w, at, n: vk.Const[int], SIZE: vk.Const[int]):
 
 @vk.func
 def zeros(n: vk.Const[int], A: vk.Const[object]):
-    """A tuple of n zeros."""
+    """Return a tuple of n zeros of type A."""
     made = ()
     for _ in vk.unroll(n):
         made = made + (A(0),)
@@ -142,7 +146,7 @@ def zeros(n: vk.Const[int], A: vk.Const[object]):
 
 @vk.func
 def loaded(x, at, step, n: vk.Const[int]):
-    """The n elements of x from `at` in steps."""
+    """Load n elements of x from `at` on, `step` apart."""
     made = ()
     for i in vk.unroll(n):
         made = made + (x[at + i * step],)
@@ -160,7 +164,7 @@ def multiplied(
     first: vk.Const[int],
     step: vk.Const[int],
 ):
-    """sums[i, j] + a[skip + i] * b[first + j * step]."""
+    """Return sums[i, j] + a[skip + i] * b[first + j * step] (an outer-product update)."""
     made = ()
     for i in vk.unroll(rows):
         for j in vk.unroll(columns):
@@ -184,7 +188,7 @@ def direct(
     depth: vk.i32,
     height: vk.i32,
     width: vk.i32,
-    O: vk.i32,  # noqa: E741  # the usual names of an output's extents
+    O: vk.i32,  # noqa: E741  # the usual names of output extents
     P: vk.i32,
     Q: vk.i32,
     taps_d: vk.i32,
@@ -203,13 +207,14 @@ def direct(
     WORDS: vk.Const[bool],
     BIAS: vk.Const[bool],
     ADD: vk.Const[bool],
-    I: vk.Const[object],  # noqa: E741  # the type of offsets
+    I: vk.Const[object],  # noqa: E741  # the index type
 ):
-    """y (+)= the sum over the channels [first, last) of each group, all taps. x is padded: no index leaves it.
+    """Convolve the channels [first, last) of each group: y = the sum over them and all taps, added to y if ADD.
 
-    WINDOW: (taps, stride, dilation) along the width where these are known, then a row of x stays in registers for all its
-    taps; else (). WORDS: x comes as words of two f32, of an even width, and a workgroup is a subgroup, whose lanes load the
-    weights together. `blocks` of FILTERS filters over all groups.
+    x is padded, so that no load is out of bounds. `tiles` counts the tiles of COLUMNS output columns, `blocks` the blocks
+    of FILTERS filters over all groups. WINDOW is (taps, stride, dilation) along the width: a row of x is then loaded into
+    registers once for all taps. It is () if they aren't compile-time constants. WORDS: x is an array of 64-bit words of
+    two f32 with rows of even width, and a workgroup is one subgroup, whose lanes share the loads of the weights.
     """
     lane = vk.i32(vk.local_id(0))
     e = vk.min(vk.i32(vk.global_id(0)), tiles - 1)
@@ -271,7 +276,7 @@ def direct(
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How `direct` is cut: filters and columns per invocation, invocations of a workgroup, and WINDOW and WORDS as there."""
+    """Blocking of `direct`: filters and columns per invocation, workgroup size, and its WINDOW and WORDS."""
 
     filters: int
     columns: int
@@ -280,8 +285,8 @@ class Form:
     words: bool
 
 
-def _form(x: DeviceArray, filters: int, columns: int, taps: int, stride: int, dilation: int) -> Form:
-    """The form for an input that is padded already. Little is written out: drivers compile that for seconds."""
+def _choose_form(x: DeviceArray, filters: int, columns: int, taps: int, stride: int, dilation: int) -> Form:
+    """Choose the blocking for a padded input. Unrolling is limited: drivers take seconds to compile large bodies."""
     caps = x.device.caps
     words = caps.kind == "cpu" and "subgroup_shuffle" in caps.features and x.dtype is vk.f32
     words = words and x.shape[4] % 2 == 0 and x.offset % 8 == 0
@@ -295,28 +300,31 @@ def _form(x: DeviceArray, filters: int, columns: int, taps: int, stride: int, di
 
 
 def words_of(x: DeviceArray) -> DeviceArray:
-    """An array of f32 as words of two."""
+    """View an array of f32 as 64-bit words of two."""
     return DeviceArray(x.buffer, x.offset, vk.u64, (math.prod(x.shape) // 2,), (1,))
 
 
 def padded_input(x: DeviceArray, size: Triple, shift: Triple, step: Triple, dtype: DType) -> DeviceArray:
-    """x in a dense buffer of (N, C, *size), moved by `shift`, elements `step` apart, zeros elsewhere."""
+    """Copy x to a dense array (N, C, *size), shifted by `shift`, with elements `step` apart and zeros elsewhere.
+
+    Return x itself if it is such an array already.
+    """
     if shift == (0, 0, 0) and step == (1, 1, 1) and size == x.shape[2:] and x.dtype is dtype and dense(x):
         return x
-    made = scratch((*x.shape[:2], *size), dtype, x.device)
+    padded = scratch((*x.shape[:2], *size), dtype, x.device)
     if x.device.caps.kind == "llvm-cpu":
-        planes, lanes = math.prod(made.shape[:-2]), x.device.caps.subgroup_size
+        planes, lanes = math.prod(padded.shape[:-2]), x.device.caps.subgroup_size
         per_group = max(8, vk.cdiv(planes * size[1], conv_rows.WORKGROUPS))
         conv_rows.pad_lines(
-            x, flat(made), planes, min(per_group, size[1]), *size, *shift, *step, lanes, index_type(made)
+            x, flat(padded), planes, min(per_group, size[1]), *size, *shift, *step, lanes, index_type(padded)
         )
-        return made
-    rows, segments = math.prod(made.shape[:-1]), vk.cdiv(size[2], SEGMENT)
-    pad_rows(x, flat(made), rows, segments, *size, *shift, *step, index_type(made))
-    return made
+        return padded
+    rows, segments = math.prod(padded.shape[:-1]), vk.cdiv(size[2], SEGMENT)
+    pad_rows(x, flat(padded), rows, segments, *size, *shift, *step, index_type(padded))
+    return padded
 
 
-from . import conv_rows  # noqa: E402  it uses the functions above
+from . import conv_rows  # noqa: E402  it imports the functions above
 
 
 def _run(
@@ -332,9 +340,13 @@ def _run(
     dilation: Triple,
     turned: bool,
 ) -> None:
-    """Launches `direct` on a padded x: `channels` in, `filters` out per group; splits the channels where loops get long."""
+    """Convolve a padded x of `channels` to `filters` per group, by `conv_rows.rows` on CPUs with wide rows, else by `direct`.
+
+    The channels are split over several launches where one invocation would loop too long; the launches add to y, or to
+    scratch memory in the accumulator type.
+    """
     device, dtype = y.device, x.dtype
-    form = _form(x, filters, y.shape[4], kernel[2], stride[2], dilation[2])
+    form = _choose_form(x, filters, y.shape[4], kernel[2], stride[2], dilation[2])
     in_rows = device.caps.kind == "llvm-cpu" and y.shape[4] >= conv_rows.LEAST_WIDTH
     if in_rows:
         size = device.caps.subgroup_size
@@ -342,24 +354,24 @@ def _run(
     blocks = vk.cdiv(filters, form.filters)
     packed = scratch((g.groups * blocks * channels * math.prod(kernel) * form.filters,), dtype, device)
     pack_weights(w, packed, blocks, filters, channels, turned, form.filters)
-    most = max(1, 4 * CPU_LOOP // _rounds(*kernel[:2], *(() if form.window else kernel[2:])))
+    max_channels = max(1, 4 * CPU_LOOP // _iterations(*kernel[:2], *(() if form.window else kernel[2:])))
     target = y
-    if channels > most and y.dtype is not dtype:
+    if channels > max_channels and y.dtype is not dtype:
         target = scratch(y.shape, dtype, device)
     tiles = g.batch * y.shape[2] * y.shape[3] * vk.cdiv(y.shape[4], form.columns)
     lines = g.batch * y.shape[2] * y.shape[3]
-    for first in range(0, channels, most):
+    for first in range(0, channels, max_channels):
         if in_rows:
             conv_rows.rows(
                 flat(x), packed, packed if bias is None else bias, flat(target), lines, g.groups * blocks, g.groups,
-                filters, channels, first, min(channels, first + most), *x.shape[2:], *y.shape[2:], *kernel,
+                filters, channels, first, min(channels, first + max_channels), *x.shape[2:], *y.shape[2:], *kernel,
                 *stride[:2], *dilation, stride[2], form.filters, form.columns, form.size,
                 bias is not None and first == 0, first > 0, index_type(x, y),
             )  # fmt: skip
             continue
         direct(
             words_of(x) if form.words else flat(x), packed, packed if bias is None else bias, flat(target),
-            tiles, g.groups * blocks, g.groups, filters, channels, first, min(channels, first + most),
+            tiles, g.groups * blocks, g.groups, filters, channels, first, min(channels, first + max_channels),
             *x.shape[2:], *y.shape[2:], *kernel, *stride, *dilation,
             form.window, form.filters, form.columns, form.size, form.words, bias is not None and first == 0, first > 0,
             index_type(x, y),
@@ -368,11 +380,14 @@ def _run(
         sum_parts(DeviceArray(target.buffer, 0, dtype, (1, math.prod(y.shape)), (math.prod(y.shape), 1)), y)
 
 
-def _rounds(*nest: int) -> int:
-    """Iterations of a loop's body around a nest of loops: each runs once more to find its end, with those inside."""
+def _iterations(*nest: int) -> int:
+    """Return the iterations to charge for one iteration of a loop that contains the loops `nest`.
+
+    Every loop is charged an extra iteration for its exit test, and in it the exit tests of the loops inside.
+    """
     active, idle = 0, 0
-    for rounds in reversed(nest):
-        active, idle = rounds * (1 + active) + 1 + idle, 1 + idle
+    for trips in reversed(nest):
+        active, idle = trips * (1 + active) + 1 + idle, 1 + idle
     return 1 + active
 
 
@@ -384,7 +399,7 @@ def convolve(x: DeviceArray, w: DeviceArray, bias: DeviceArray | None, y: Device
 
 
 def padded_size(g: Geometry) -> Triple:
-    """What the padded input measures: enough for all taps of whole blocks of columns, an even width."""
+    """Return the size of the padded input: enough for all taps of whole blocks of columns, with an even width."""
     d, h = ((g.out[i] - 1) * g.stride[i] + (g.kernel[i] - 1) * g.dilation[i] + 1 for i in (0, 1))
     blocks = vk.cdiv(g.out[2], MOST_COLUMNS) * MOST_COLUMNS
     w = (blocks - 1) * g.stride[2] + (g.kernel[2] - 1) * g.dilation[2] + 1
@@ -394,7 +409,7 @@ def padded_size(g: Geometry) -> Triple:
 
 @variant("conv_input_gradient", "cpu")
 def input_gradient(gy: DeviceArray, w: DeviceArray, gx: DeviceArray, g: Geometry) -> None:
-    """A convolution with stride 1 of gy, spread by the stride, with the taps turned round."""
+    """Convolve gy, with zeros inserted for the stride, with the reversed taps at stride 1."""
     reach = tuple((k - 1) * d for k, d in zip(g.kernel, g.dilation, strict=True))
     shift = tuple(r - p for r, p in zip(reach, g.pad, strict=True))
     blocks = vk.cdiv(g.size[2], MOST_COLUMNS) * MOST_COLUMNS

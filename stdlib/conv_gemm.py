@@ -1,12 +1,12 @@
-"""Convolutions for GPUs: matrix products whose operands are gathered from the arrays as they lie, without a copy.
+"""Implicit GEMM convolution for GPUs: fprop, dgrad and wgrad as matrix products, without an im2col buffer.
 
-A workgroup of 16 by 16 invocations computes a tile of (16 * TILE) squared results. Slices of both operands, BK deep, go
-through shared memory; the next slice is fetched into registers while one is multiplied. What rows, columns and depth of the product
-mean depends on WHAT:
-- "forward": filters by output pixels, summed over channels and taps;
-- "input": channels by input pixels, summed over filters and taps;
-- "weight": filters by channels and taps, summed over output pixels, split into parts that are added afterwards. One more column
-  of ones gives the gradient of a bias along with them.
+A workgroup of 16 x 16 invocations computes an output tile of (16 * TILE) x (16 * TILE). K tiles of both operands, BK deep, are
+staged in shared memory; the next one is loaded into registers while the current one is multiplied. WHAT selects the
+GEMM's M, N and K dimensions:
+- "forward": M = filters, N = output pixels, K = channels and taps;
+- "input": M = channels, N = input pixels, K = filters and taps;
+- "weight": M = filters, N = channels and taps, K = output pixels, with split-K partial sums that are added afterwards. An
+  extra column of ones in the right operand yields the gradient of the bias.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ R = TypeVar("R", bound=vk.Element)
 SIDE = 16
 """Invocations along each side of a tile."""
 BK = 16
-"""Depth of a slice."""
+"""Extent of a K tile."""
 PAD = 2
-"""Elements after each row of a slice in shared memory, so that neighbours that write down a column reach different banks."""
+"""Padding of each row in shared memory, in elements: invocations that write a column access different banks."""
 WANTED_GROUPS = 512
 """Workgroups that keep a large GPU busy."""
 
 
 @vk.func
 def split_taps(k, kernel: vk.Const[tuple]):
-    """(channel, tap along depth, height, width) of an index that runs over channels and taps."""
+    """Split a flat index over channels and taps into (channel, tap along depth, height, width)."""
     s, rest = k % kernel[2], k // kernel[2]
     r, rest = rest % kernel[1], rest // kernel[1]
     return rest // kernel[0], rest % kernel[0], r, s
@@ -52,7 +52,7 @@ def split_taps(k, kernel: vk.Const[tuple]):
 
 @vk.func
 def split_pixel(n, size):
-    """(batch, depth, height, width) of an index that runs over the batch and the pixels of `size`."""
+    """Split a flat index over the batch and the pixels of `size` into (batch, depth, height, width)."""
     w, rest = n % size[2], n // size[2]
     h, rest = rest % size[1], rest // size[1]
     return rest // size[0], rest % size[0], h, w
@@ -60,7 +60,7 @@ def split_pixel(n, size):
 
 @vk.func
 def left(a, m, k, group, counts, out, kernel: vk.Const[tuple], WHAT: vk.Const[str]):
-    """The left operand at row m, depth k. `counts`: (groups, filters, channels)."""
+    """Load element (m, k) of the GEMM's left operand. `counts` is (groups, filters, channels)."""
     taps = kernel[0] * kernel[1] * kernel[2]
     filters, channels = counts[1], counts[2]
     if WHAT == "forward":
@@ -73,7 +73,7 @@ def left(a, m, k, group, counts, out, kernel: vk.Const[tuple], WHAT: vk.Const[st
 
 @vk.func
 def input_value(x, pixel, point, group, counts, size, stride, pad, dilation):
-    """x under a tap: `pixel` of the output, `point` = (channel, tap); 0 in the padding."""
+    """Load the element of x that output pixel `pixel` reads through `point` = (channel, tap); 0 in the padding."""
     d = pixel[1] * stride[0] - pad[0] + point[1] * dilation[0]
     h = pixel[2] * stride[1] - pad[1] + point[2] * dilation[1]
     w = pixel[3] * stride[2] - pad[2] + point[3] * dilation[2]
@@ -85,7 +85,7 @@ def input_value(x, pixel, point, group, counts, size, stride, pad, dilation):
 
 @vk.func
 def output_value(g, pixel, point, group, counts, out, stride, pad, dilation):
-    """The output's gradient that an input pixel gets through a tap: `point` = (filter, tap); 0 where there is none."""
+    """Load the output gradient that input pixel `pixel` receives through `point` = (filter, tap); 0 if there is none."""
     d = pixel[1] + pad[0] - point[1] * dilation[0]
     h = pixel[2] + pad[1] - point[2] * dilation[1]
     w = pixel[3] + pad[2] - point[3] * dilation[2]
@@ -100,7 +100,7 @@ def output_value(g, pixel, point, group, counts, out, stride, pad, dilation):
 
 @vk.func
 def right_spot(n, size, out, kernel: vk.Const[tuple], WHAT: vk.Const[str]):
-    """What column n of the right operand stands for: a tap ("weight"), else a pixel."""
+    """Return the coordinates of column n of the right operand: (channel, tap) for "weight", else a pixel."""
     if WHAT == "weight":
         return split_taps(n, kernel)
     if WHAT == "input":
@@ -110,7 +110,10 @@ def right_spot(n, size, out, kernel: vk.Const[tuple], WHAT: vk.Const[str]):
 
 @vk.func
 def right(b, k, spot, group, counts, geometry, kernel: vk.Const[tuple], WHAT: vk.Const[str]):
-    """The right operand at depth k, in the column of `spot`. `geometry`: (size, out, stride, pad, dilation)."""
+    """Load row k of the right operand in the column at coordinates `spot`.
+
+    `geometry` is (size, out, stride, pad, dilation).
+    """
     size, out, stride, pad, dilation = geometry
     if WHAT == "weight":
         return input_value(b, split_pixel(k, out), spot, group, counts, size, stride, pad, dilation)
@@ -121,14 +124,14 @@ def right(b, k, spot, group, counts, geometry, kernel: vk.Const[tuple], WHAT: vk
 
 @vk.func
 def multiplied_slices(sums, shared_a, shared_b, ty, tx, TILE: vk.Const[int]):
-    """sums + the product of the slices, rows ty + 16 i by columns tx + 16 j."""
+    """Return sums plus the product of the K tiles, for rows ty + 16 i and columns tx + 16 j."""
     for k in range(BK):
         factors, others, made = (), (), ()
         for i in vk.unroll(TILE):
             factors, others = factors + (shared_a[k, ty + i * SIDE],), others + (shared_b[k, tx + i * SIDE],)
         for i in vk.unroll(TILE):
             for j in vk.unroll(TILE):
-                # fused by name: drivers don't fuse by themselves where signed zeros and infinities are kept
+                # an explicit fma: drivers don't contract where signed zeros and infinities are preserved
                 made = made + (vk.fma(factors[i], others[j], sums[i * TILE + j]),)
         sums = made
     return sums
@@ -136,8 +139,8 @@ def multiplied_slices(sums, shared_a, shared_b, ty, tx, TILE: vk.Const[int]):
 
 @vk.func
 def result_place(m, n, part, columns, group, counts, size, out, WHAT: vk.Const[str], ONES: vk.Const[bool]):
-    """Where the result of row m, column n lies."""
-    if ONES:  # the weights of all filters, then their biases
+    """Return the offset in y of the result (m, n)."""
+    if ONES:  # y holds the weights of all filters, then the biases
         filter_, filters, last = group * counts[1] + m, counts[0] * counts[1], columns - 1
         return part * (filters * columns) + vk.where(n < last, filter_ * last + n, filters * last + filter_)
     if WHAT == "weight":
@@ -158,7 +161,7 @@ def product(
     y: vk.Out[R],
     rows: vk.i32,
     columns: vk.i32,
-    layers: vk.i32,  # noqa: ARG001  # of the grid
+    layers: vk.i32,  # noqa: ARG001  # used by `groups`
     total: vk.i32,
     per_part: vk.i32,
     groups: vk.i32,
@@ -185,10 +188,12 @@ def product(
     BIAS: vk.Const[bool],
     ONES: vk.Const[bool],
     A: vk.Const[object],
-    I: vk.Const[object],  # noqa: E741  # the type of offsets
+    I: vk.Const[object],  # noqa: E741  # the index type
 ):
-    """One of the three products; `layers` counts groups, times parts of the depth `total` where it is split. ONES: the last
-    column of the right operand is of ones.
+    """Compute one of the three products (see the module docstring).
+
+    `total` is K and `per_part` the part of it that a workgroup sums; `layers` is groups times split-K parts. ONES: the last
+    column of the right operand consists of ones.
     """
     size, out = (I(size_d), I(size_h), I(size_w)), (I(out_d), I(out_h), I(out_w))
     stride, pad = (I(stride_d), I(stride_h), I(stride_w)), (I(pad_d), I(pad_h), I(pad_w))
@@ -199,8 +204,8 @@ def product(
     n0, m0 = I(vk.group_id(0)) * (SIDE * TILE), I(vk.group_id(1)) * (SIDE * TILE)
     shared_a, shared_b = vk.shared(A, (BK, SIDE * TILE + PAD)), vk.shared(A, (BK, SIDE * TILE + PAD))
     low, high = part * per_part, vk.min((part + 1) * per_part, I(total))
-    # each invocation fetches TILE elements of both slices: of the left one at depth tx, rows ty + 16 i; of the right one at
-    # depth ty, columns tx + 16 i ("weight": at depth tx, columns ty + 16 i, so that neighbours read neighbouring pixels)
+    # Each invocation loads TILE elements of both K tiles: left[ty + 16 i, tx] and right[ty, tx + 16 i], or right[tx, ty + 16 i]
+    # for "weight". Adjacent invocations then read adjacent pixels.
     along, across = tx, ty
     if WHAT != "weight":
         along, across = ty, tx
@@ -216,7 +221,7 @@ def product(
                 shared_a[tx, ty + i * SIDE] = next_a[i]
                 shared_b[along, across + i * SIDE] = next_b[i]
             vk.barrier()
-        # the next slice is on its way while this one is multiplied
+        # prefetch the next K tile while this one is multiplied
         ka, kb = k0 + BK + tx, k0 + BK + along
         next_a, next_b = (), ()
         for i in vk.unroll(TILE):
@@ -226,7 +231,7 @@ def product(
             if n < gathered and kb < high:
                 b_value = A(right(b, kb, spots[i], group, counts, geometry, KERNEL, WHAT))
             if ONES:
-                if n == gathered:  # what lies past the depth is 0 in the left operand
+                if n == gathered:  # past the end of K the left operand is 0
                     b_value = A(1)
             next_a, next_b = next_a + (a_value,), next_b + (b_value,)
         if k0 >= low:
@@ -242,12 +247,12 @@ def product(
                 y[result_place(m, n, part, I(columns), group, counts, size, out, WHAT, ONES)] = R(value)
 
 
-def _dense(x: DeviceArray) -> DeviceArray:
+def _as_dense(x: DeviceArray) -> DeviceArray:
     return x if dense(x) else padded_input(x, x.shape[2:], (0, 0, 0), (1, 1, 1), x.dtype)
 
 
-def _tile(rows: int, columns: int, layers: int) -> int:
-    """Results per side of an invocation: large tiles where enough of them fill the device."""
+def _tile_side(rows: int, columns: int, layers: int) -> int:
+    """Return TILE, the results per side of an invocation: large where enough tiles remain to fill the device."""
     large = vk.cdiv(rows, 8 * SIDE) * vk.cdiv(columns, 8 * SIDE) * layers
     return 8 if large >= WANTED_GROUPS // 2 and rows > 4 * SIDE else 4 if min(rows, columns) > 2 * SIDE else 2
 
@@ -263,14 +268,17 @@ def _launch(
     parts: int = 1,
     ones: bool = False,
 ) -> None:
-    """`shape`: rows, columns and depth of the product; `ones`: its last column is of ones."""
+    """Queue `product` in `parts` split-K parts.
+
+    `shape` is (M, N, K) of the product. With `ones`, the last column of the right operand consists of ones.
+    """
     rows, columns, depth = shape
-    a, b = _dense(a), _dense(b)
+    a, b = _as_dense(a), _as_dense(b)
     product(
         flat(a), flat(b), flat(a) if bias is None else bias, flat(y),
         rows, columns, g.groups * parts, depth, vk.cdiv(vk.cdiv(depth, parts), BK) * BK, g.groups, g.filters, g.channels,
         *g.size, *g.out, *g.stride, *g.pad, *g.dilation,
-        g.kernel, what, _tile(rows, columns, g.groups * parts), bias is not None, ones,
+        g.kernel, what, _tile_side(rows, columns, g.groups * parts), bias is not None, ones,
         accumulator(y.dtype), index_type(a, b, y),
     )  # fmt: skip
 
@@ -282,7 +290,7 @@ def convolve(x: DeviceArray, w: DeviceArray, bias: DeviceArray | None, y: Device
 
 
 def by_product(x: DeviceArray, w: DeviceArray, bias: DeviceArray | None, y: DeviceArray, g: Geometry) -> None:
-    """y = x * w + bias, whatever the strides and dilations."""
+    """y = x * w + bias, for any strides and dilations."""
     _launch("forward", w, x, bias, y, g, (g.filters, g.pixels, g.channels * g.taps))
 
 
@@ -293,13 +301,13 @@ def input_gradient(gy: DeviceArray, w: DeviceArray, gx: DeviceArray, g: Geometry
 
 
 def input_gradient_by_product(gy: DeviceArray, w: DeviceArray, gx: DeviceArray, g: Geometry) -> None:
-    """gx = the gradient of the input, whatever the strides and dilations."""
+    """Compute the gradient of the input, for any strides and dilations."""
     _launch("input", w, gy, None, gx, g, (g.channels, g.batch * math.prod(g.size), g.filters * g.taps))
 
 
-def _parts(rows: int, columns: int, depth: int, groups: int) -> int:
-    """Parts of the depth that keep a large GPU busy with the gradient of weights."""
-    tile = SIDE * _tile(rows, columns, groups)
+def _split_k_parts(rows: int, columns: int, depth: int, groups: int) -> int:
+    """Return the number of split-K parts that keep a large GPU busy with the weight gradient."""
+    tile = SIDE * _tile_side(rows, columns, groups)
     tiles = vk.cdiv(rows, tile) * vk.cdiv(columns, tile) * groups
     return max(1, min(WANTED_GROUPS // tiles, vk.cdiv(depth, 16 * BK)))
 
@@ -307,30 +315,30 @@ def _parts(rows: int, columns: int, depth: int, groups: int) -> int:
 @variant("conv_weight_gradient", "gpu")
 def weight_gradient(x: DeviceArray, gy: DeviceArray, gw: DeviceArray, g: Geometry) -> None:
     rows, columns, depth = g.filters, g.channels * g.taps, g.pixels
-    parts = _parts(rows, columns, depth, g.groups)
+    parts = _split_k_parts(rows, columns, depth, g.groups)
     if parts == 1:
         _launch("weight", gy, x, None, gw, g, (rows, columns, depth))
         return
-    made = scratch((parts, math.prod(gw.shape)), accumulator(gw.dtype), gw.device)
-    _launch("weight", gy, x, None, made, g, (rows, columns, depth), parts)
-    sum_parts(made, gw)
+    partial_sums = scratch((parts, math.prod(gw.shape)), accumulator(gw.dtype), gw.device)
+    _launch("weight", gy, x, None, partial_sums, g, (rows, columns, depth), parts)
+    sum_parts(partial_sums, gw)
 
 
 @variant("conv_parameter_gradients", "gpu")
 def parameter_gradients(x: DeviceArray, gy: DeviceArray, gw: DeviceArray, gb: DeviceArray, g: Geometry) -> bool:
-    """Both gradients at once, where the bias costs no more tiles."""
+    """Compute both gradients in one launch, if the column for the bias needs no further tile; else return False."""
     rows, columns, depth = g.filters, g.channels * g.taps, g.pixels
-    tile = SIDE * _tile(rows, columns, g.groups)
+    tile = SIDE * _tile_side(rows, columns, g.groups)
     if columns % tile == 0 or not depth:
         return False
-    parts = _parts(rows, columns, depth, g.groups)
-    made = scratch((parts, g.groups * rows * (columns + 1)), accumulator(gw.dtype), gw.device)
-    _launch("weight", gy, x, None, made, g, (rows, columns + 1, depth), parts, ones=True)
-    sum_parts_of_two(made, gw, gb)
+    parts = _split_k_parts(rows, columns, depth, g.groups)
+    partial_sums = scratch((parts, g.groups * rows * (columns + 1)), accumulator(gw.dtype), gw.device)
+    _launch("weight", gy, x, None, partial_sums, g, (rows, columns + 1, depth), parts, ones=True)
+    sum_parts_of_two(partial_sums, gw, gb)
     return True
 
 
 @variant("conv_parameter_gradients", "cpu")
 def no_parameter_gradients(x: DeviceArray, gy: DeviceArray, gw: DeviceArray, gb: DeviceArray, g: Geometry) -> bool:  # noqa: ARG001  # fmt: skip
-    """Elsewhere they are two sums."""
+    """Return False: on these devices the two gradients are computed separately."""
     return False

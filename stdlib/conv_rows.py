@@ -1,8 +1,8 @@
-"""Convolutions on a processor: lanes along a row of the output, blocks of filters in registers.
+"""Direct convolution on CPUs (LLVM): SIMD lanes along an output row, blocks of filters in registers.
 
-Enters: an input that is padded already, weights in blocks of filters that lie side by side (`conv_direct.pack_weights`).
-Leaves: rows of the output. A workgroup is one vector of invocations; each keeps FILTERS x COLUMNS sums in registers,
-reads neighbouring elements of x as vectors, and multiplies them by weights that all lanes share.
+The input is padded and the weights are packed into blocks of interleaved filters (`conv_direct.pack_weights`). A workgroup
+is one SIMD vector of invocations. Each invocation keeps FILTERS x COLUMNS accumulators in registers; the elements of x are
+loaded as vectors and multiplied by weights that are uniform across the lanes.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ B = TypeVar("B", bound=vk.Element)
 R = TypeVar("R", bound=vk.Element)
 
 WORKGROUPS = 256
-"""What is wanted at least, so that all threads are busy."""
+"""Minimum number of workgroups that keeps all threads busy."""
 LEAST_WIDTH = 12
-"""Columns of an output that fill enough of a vector's lanes."""
+"""Minimum output width for `rows`: narrower ones leave too many lanes idle."""
 
 
 @vk.func
 def vectors(x, at, lane, step, n: vk.Const[int], SIZE: vk.Const[int]):
-    """n elements of x for each lane: neighbouring lanes' lie `step` apart, a lane's own SIZE steps."""
+    """Load n elements of x per lane: adjacent lanes read `step` elements apart, and each lane SIZE * step apart."""
     made = ()
     for j in vk.unroll(n):
         made = made + (x[at + (lane + j * SIZE) * step],)
@@ -37,7 +37,7 @@ def vectors(x, at, lane, step, n: vk.Const[int], SIZE: vk.Const[int]):
 
 @vk.func
 def shared(w, at, n: vk.Const[int]):
-    """The n elements of w from `at`."""
+    """Load n contiguous elements of w from `at` on, uniform across lanes."""
     made = ()
     for i in vk.unroll(n):
         made = made + (w[at + i],)
@@ -54,7 +54,7 @@ def rows(
     w: vk.In[A],
     bias: vk.In[B],
     y: vk.InOut[R],
-    lines: vk.i32,  # noqa: ARG001  the size of the grid
+    lines: vk.i32,  # noqa: ARG001  # used by `groups`
     blocks: vk.i32,
     groups: vk.i32,
     filters: vk.i32,
@@ -64,7 +64,7 @@ def rows(
     depth: vk.i32,
     height: vk.i32,
     width: vk.i32,
-    O: vk.i32,  # noqa: E741  # the usual names of an output's extents
+    O: vk.i32,  # noqa: E741  # the usual names of output extents
     P: vk.i32,
     Q: vk.i32,
     taps_d: vk.i32,
@@ -81,11 +81,12 @@ def rows(
     SIZE: vk.Const[int],
     BIAS: vk.Const[bool],
     ADD: vk.Const[bool],
-    I: vk.Const[object],  # noqa: E741  # the type of offsets
+    I: vk.Const[object],  # noqa: E741  # the index type
 ):
-    """y (+)= the sum over the channels [first, last) of each group, all taps. `lines` rows of the output in a batch's
-    volumes; `blocks` of FILTERS filters over all groups. STRIDE: that along the width. Where COLUMNS isn't 1, rows are
-    multiples of SIZE * COLUMNS.
+    """Convolve the channels [first, last) of each group: y = the sum over them and all taps, added to y if ADD.
+
+    `lines` is the number of output rows over the batch, `blocks` that of blocks of FILTERS filters over all groups. STRIDE
+    is the stride along the width. If COLUMNS isn't 1, the width of y is a multiple of SIZE * COLUMNS.
     """
     lane, e, block = vk.i32(vk.local_id(0)), vk.i32(vk.group_id(1)), vk.i32(vk.group_id(2))
     begin = vk.i32(vk.group_id(0)) * (SIZE * COLUMNS)
@@ -131,7 +132,7 @@ def rows(
 def pad_lines(
     x: vk.In[T, "N C D H W"],
     y: vk.Out[A],
-    planes: vk.i32,  # noqa: ARG001  the size of the grid
+    planes: vk.i32,  # noqa: ARG001  # used by `groups`
     per_group: vk.i32,
     depth: vk.i32,
     height: vk.i32,
@@ -143,10 +144,11 @@ def pad_lines(
     step_h: vk.i32,
     STEP: vk.Const[int],
     SIZE: vk.Const[int],
-    I: vk.Const[object],  # noqa: E741  # the type of offsets
+    I: vk.Const[object],  # noqa: E741  # the index type
 ):
-    """y (N, C, depth, height, width): x moved by `shift`, its elements `step` (STEP along the width) apart, else zeros. A
-    workgroup takes `per_group` lines of one of `planes` planes.
+    """y (N, C, depth, height, width) = x shifted by `shift`, elements `step` (along the width STEP) apart, zeros elsewhere.
+
+    A workgroup copies `per_group` rows of one of the `planes` planes.
     """
     lane, e = vk.i32(vk.local_id(0)), vk.i32(vk.group_id(0))
     first = vk.i32(vk.group_id(1)) * per_group
@@ -171,7 +173,7 @@ def pad_lines(
 
 
 def form_of(size: int, filters: int, columns: int) -> tuple[int, int]:
-    """Filters and vectors of columns that an invocation computes: what the registers of `size` lanes hold."""
+    """Return (filters, columns) per invocation, so that the accumulators fit into the registers of `size` lanes."""
     if columns % (2 * size) == 0:
         return (8 if size >= 16 else 4, 2)
     return (16 if size >= 16 and filters > 8 else 8, 1)

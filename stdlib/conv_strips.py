@@ -1,10 +1,10 @@
-"""Convolutions with stride 1 for GPUs: what a workgroup reads lies in shared memory once for all taps.
+"""Direct 2D convolution with stride 1 for GPUs: an input patch is staged in shared memory and reused by all taps.
 
-Enters: dense arrays over two spatial axes, as `conv` takes them; for the input's gradient, the output's gradient and the weights
-read with filters and channels in each other's place and taps backwards. Leaves: the result. An invocation computes FILTERS filters
-of a strip of pixels, ROWS high and 4 wide; a workgroup HIGH x WIDE strips of FILTER_GROUPS such sets. Channels come in slices
-of DEPTH: a patch of the input with the rows and columns around it, and the weights, filters side by side. All reads of shared
-memory are vectors of four. Sums are added channel after channel, tap after tap, in f32.
+Takes dense arrays over two spatial axes, as `conv` does. The input gradient is the same convolution of the output gradient,
+with filters and channels swapped and the taps reversed. An invocation computes FILTERS filters of a strip of pixels, ROWS
+high and 4 wide; a workgroup computes HIGH x WIDE strips of FILTER_GROUPS such sets of filters. The channels are processed
+DEPTH at a time: the patch of the input with its halo and the weights, filters interleaved, are loaded into shared memory. All
+loads from shared memory are vec4. Sums are accumulated in f32, in the order of channels, then taps.
 """
 
 from __future__ import annotations
@@ -29,13 +29,15 @@ R = TypeVar("R", bound=vk.Element)
 WANTED_GROUPS = 256
 """Workgroups that keep a large GPU busy."""
 MOST_TAPS = 25
-"""Taps of a filter and channel up to which the loops over them are written out."""
+"""Maximum number of taps per filter and channel: the loops over them are unrolled."""
 THREADS = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Strips:
-    """How a convolution is cut: see the module. `depth`: channels of a slice."""
+    """Tiling of `strips`: strips per workgroup along width and height, rows per strip, filters per invocation, sets of
+    filters per workgroup, and channels per iteration (`depth`).
+    """
 
     wide: int
     high: int
@@ -63,7 +65,7 @@ def patch_quad(
     WIDE: vk.Const[int],
     I: vk.Const[object],  # noqa: E741
 ):
-    """Four neighbours of a row of the patch; e counts quads over (channel, row, quad); zeros outside the image."""
+    """Load four adjacent elements of the patch, zeros outside the image; e is the flat index over (channel, row, quad)."""
     c, row, column = e // (HIGH * WIDE), top + e // WIDE % HIGH, edge + e % WIDE * 4
     inside = c < channels and row >= 0 and row < height
     at = I(vk.where(inside, (c * height + row) * width, 0)) + first
@@ -76,8 +78,10 @@ def patch_quad(
 
 @vk.func
 def weight_quad(w, base, k, m, rest, count, inner, outer, TAPS: vk.Const[int], TURNED: vk.Const[bool]):
-    """The weights of four results from m on at depth k over (channel, tap), `rest` of which are left; zeros beyond `count`.
-    Those of the first lie at `base`; results lie `outer` elements apart, channels `inner`.
+    """Load the weights of output channels m to m + 3 for k, the flat index over (channel, tap).
+
+    Zeros for k >= `rest` and for output channels past `count`. `base` is the offset of the first weight, `outer` the stride
+    of output channels and `inner` that of input channels, in elements.
     """
     c, tap = k // TAPS, k % TAPS
     place = TAPS - 1 - tap if TURNED else tap
@@ -100,7 +104,7 @@ def strips(
     w: vk.In[T],
     bias: vk.In[B],
     y: vk.Out[R],
-    tiles: vk.i32,  # noqa: ARG001  # of the grid
+    tiles: vk.i32,  # noqa: ARG001  # used by `groups`
     blocks: vk.i32,
     groups: vk.i32,
     channels: vk.i32,
@@ -123,16 +127,17 @@ def strips(
     QUADS: vk.Const[bool],
     BIAS: vk.Const[bool],
     A: vk.Const[object],
-    I: vk.Const[object],  # noqa: E741  # the type of offsets
+    I: vk.Const[object],  # noqa: E741  # the index type
 ):
-    """y = x * w + bias with stride 1; `channels` are summed over, `filters` computed, per group, in `blocks` over all groups.
-    QUADS: rows of y have `line` whole vectors of four.
+    """y = x * w + bias with stride 1, summed over `channels` for each of `filters` per group.
+
+    `blocks` is the number of blocks of filters over all groups. QUADS: rows of y consist of `line` whole vec4s.
     """
     V = vk.vec(A, 4)
     TAPS, LANES = KERNEL[0] * KERNEL[1], WIDE * HIGH
     SIZE, REACH = LANES * FILTER_GROUPS, 1 + (KERNEL[1] + 2) // 4
     TALL, BROAD, MOST = HIGH * ROWS + KERNEL[0] - 1, WIDE + REACH - 1, FILTERS * FILTER_GROUPS
-    # a quarter of a warp reads 8 vectors: those of the next row of strips go to other banks
+    # a quarter warp reads 8 vectors; the pitch puts those of the next row of strips into other banks
     PITCH = BROAD + (2 - BROAD % 4) % 4 if WIDE == 4 else BROAD | 1
     patch = vk.shared(V, (DEPTH * TALL, PITCH))
     weights = vk.shared(V, (DEPTH * TAPS, MOST // 4 + 1 - MOST // 4 % 2))
@@ -208,7 +213,7 @@ def strips(
 
 @vk.func
 def patch_row(patch, row, column, REACH: vk.Const[int]):
-    """The values of a row of the patch from a strip's first on."""
+    """Load the elements of a patch row that a strip needs, from its first column on: REACH vectors of four."""
     values = ()
     for i in vk.unroll(REACH):
         four = patch[row, column + i]
@@ -220,8 +225,9 @@ def patch_row(patch, row, column, REACH: vk.Const[int]):
 
 
 def strips_for(g: Geometry, channels: int, filters: int, size: tuple[int, int]) -> Strips | None:
-    """How to cut a convolution of so many channels and filters per group, whose result has this size; None where that
-    isn't what the kernel does: strides, dilations, a depth, many taps.
+    """Choose the tiling for `channels` and `filters` per group and a result of `size` (height, width).
+
+    Return None for what the kernel doesn't support: strides, dilations, a depth axis, or more than `MOST_TAPS` taps.
     """
     if g.kernel[0] != 1 or g.size[0] != 1 or g.pad[0] or g.stride != (1, 1, 1) or g.dilation != (1, 1, 1):
         return None
@@ -241,14 +247,14 @@ def strips_for(g: Geometry, channels: int, filters: int, size: tuple[int, int]) 
 
 
 def _shape(lanes: int, rows: int, size: tuple[int, int]) -> tuple[int, int]:
-    """Strips along the width and the height of so many, so that little lies outside an image of this size."""
+    """Arrange `lanes` strips as (wide, high) so that few pixels of the tiles lie outside the image."""
     shapes = [(wide, lanes // wide) for wide in (2, 4, 8, 16, 32) if wide <= lanes]
     return min(
-        shapes, key=lambda s: _covered(size[0], s[1] * rows) * _covered(size[1], s[0] * 4) * (1 + abs(s[0] - 8) / 64)
+        shapes, key=lambda s: _round_up(size[0], s[1] * rows) * _round_up(size[1], s[0] * 4) * (1 + abs(s[0] - 8) / 64)
     )
 
 
-def _covered(size: int, step: int) -> int:
+def _round_up(size: int, step: int) -> int:
     return vk.cdiv(size, step) * step
 
 
@@ -299,7 +305,7 @@ def _usable(*arrays: DeviceArray) -> bool:
 def convolve_strips(
     x: DeviceArray, w: DeviceArray, bias: DeviceArray | None, y: DeviceArray, g: Geometry, plan: Strips | None = None
 ) -> bool:
-    """Queues y = x * w + bias where this kernel does that, cut as `strips_for` says or by `plan`; whether it did."""
+    """Queue y = x * w + bias, tiled by `plan` or `strips_for`; return False if this kernel doesn't support the arguments."""
     plan = plan or strips_for(g, g.channels, g.filters, g.out[1:])
     if plan is None or not _usable(x, w, y):
         return False
@@ -310,7 +316,7 @@ def convolve_strips(
 def input_gradient_strips(
     gy: DeviceArray, w: DeviceArray, gx: DeviceArray, g: Geometry, plan: Strips | None = None
 ) -> bool:
-    """Queues gx = the gradient of the input from gy, that of the output, where this kernel does that; whether it did."""
+    """Queue the gradient of the input, gx, from that of the output; return False if this kernel doesn't support it."""
     plan = plan or strips_for(g, g.filters, g.channels, g.size[1:])
     if plan is None or not _usable(gy, w, gx):
         return False

@@ -1,8 +1,8 @@
-"""The gradient of a convolution's weights on a processor: lanes along a row of the output, sums of several weights in registers.
+"""Convolution weight gradient (wgrad) on CPUs (LLVM): SIMD lanes along an output row, register blocking over the weights.
 
-Enters: the input, padded, and the dense gradient of the output. Leaves: the gradient of the weights. A workgroup is one vector of
-invocations: each keeps the sums of FILTERS filters by CHANNELS channels by all taps along the width for its columns, and the
-lanes are added at the end; parts of the rows are added in order afterwards.
+Takes the padded input and the dense gradient of the output. A workgroup is one SIMD vector of invocations. Each accumulates
+FILTERS filters by CHANNELS channels by all taps along the width for its columns; the lanes are summed at the end. The output
+rows are split into parts, which are added in order afterwards.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ T = TypeVar("T", bound=vk.Element)
 A = TypeVar("A", bound=vk.Element)
 
 LEAST_ROWS = 16
-"""Rows of a part, so that adding the lanes costs little beside them."""
+"""Minimum number of rows per part: amortizes the reduction across lanes."""
 WORKGROUPS = 64
-"""What is wanted, so that all threads are busy."""
+"""Number of workgroups that keeps all threads busy."""
 PART_BYTES = 1 << 18
-"""Bytes of the output's gradient that a workgroup reads: many workgroups read the same ones, one after the other."""
+"""Bytes of the output gradient per part: they stay in cache for the many workgroups that read the same part in turn."""
 
 
 @vk.func
 def offsets(first, end, step, n: vk.Const[int]):
-    """Where n neighbours from `first` begin, `step` apart; those past the end repeat the last."""
+    """Return the offsets of n consecutive items from `first` on, `step` elements apart; past the end the last repeats."""
     made = ()
     for i in vk.unroll(n):
         made = made + (vk.min(first + i, end - 1) * step,)
@@ -45,7 +45,7 @@ def offsets(first, end, step, n: vk.Const[int]):
 
 @vk.func
 def following(p, o, n, P, O):  # noqa: E741
-    """The row after (p, o, n)."""
+    """Return the coordinates of the output row after (p, o, n)."""
     p += 1
     if p == P:
         p, o = 0, o + 1
@@ -68,7 +68,11 @@ def increased(
     FILTERS: vk.Const[int],
     A: vk.Const[object],
 ):
-    """The sums with the products of one column, which lies at `source` in a channel of x and at `target` in one of g."""
+    """Return the sums plus the products for one output column.
+
+    `source` and `target` are the column's offsets in a channel of x and in a filter of g; `channel` and `filter_` are the
+    offsets of the channels and filters.
+    """
     values, made = (), ()
     for j in vk.unroll(CHANNELS):
         for s in vk.unroll(WINDOW[0]):
@@ -85,7 +89,7 @@ def weight_lines(
     x: vk.In[A],
     g: vk.In[T],
     y: vk.Out[A],
-    tiles: vk.i32,  # noqa: ARG001  # of the grid
+    tiles: vk.i32,  # noqa: ARG001  # used by `groups`
     parts: vk.i32,  # noqa: ARG001
     rows: vk.i32,
     per_part: vk.i32,
@@ -110,8 +114,9 @@ def weight_lines(
     SIZE: vk.Const[int],
     I: vk.Const[object],  # noqa: E741
 ):
-    """y[part, filter, channel, tap]: the weights' gradient over `per_part` of the output's rows. WINDOW: (taps, stride, dilation)
-    along the width.
+    """y[part, filter, channel, tap] = the weight gradient over `per_part` output rows.
+
+    WINDOW is (taps, stride, dilation) along the width.
     """
     lanes, lane, e = vk.subgroup(), vk.i32(vk.local_id(0)), vk.i32(vk.group_id(0))
     r, e = e % taps_h, e // taps_h
@@ -130,7 +135,7 @@ def weight_lines(
     area = I(O) * I(P) * I(Q)
     in_x, in_g = I(channels) * I(depth) * plane, I(filters) * area
     sums = zeros(FILTERS * CHANNELS * WINDOW[0], A)
-    if whole + lane < Q:  # first, so that the other lanes' sums are zeros here and take no registers
+    if whole + lane < Q:  # the tail comes first: the sums of inactive lanes are then still zeros and take no registers
         p, o, n = first % P, first // P % O, first // (P * O)
         for _ in range(first, end):
             source = I(n * groups + group) * in_x + corner
@@ -163,36 +168,36 @@ def weight_lines(
 
 @variant("conv_weight_gradient", "llvm-cpu")
 def weight_gradient(x: DeviceArray, gy: DeviceArray, gw: DeviceArray, g: Geometry) -> None:
-    """Launches the form that suits the width of a row, and adds the parts."""
+    """Compute the parts by the kernel that suits the row width, and add them."""
     caps, rows = gw.device.caps, g.batch * g.out[0] * g.out[1]
     compute = accumulator(x.dtype)
-    most = _sums(caps.subgroup_size, compute.itemsize)
-    if not rows or g.kernel[2] > most or g.out[2] < LEAST_WIDTH:
+    max_sums = _max_sums(caps.subgroup_size, compute.itemsize)
+    if not rows or g.kernel[2] > max_sums or g.out[2] < LEAST_WIDTH:
         conv_weights.weight_gradient(x, gy, gw, g)
         return
     padded = padded_input(x, padded_size(g), g.pad, (1, 1, 1), compute)
     gradient = gy if dense(gy) else padded_input(gy, g.out, (0, 0, 0), (1, 1, 1), compute)
     channels = min(g.channels, max(1, 3 // g.kernel[2]))
-    filters = min(g.filters, most // (channels * g.kernel[2]))
+    filters = min(g.filters, max_sums // (channels * g.kernel[2]))
     tiles = g.groups * vk.cdiv(g.filters, filters) * vk.cdiv(g.channels, channels) * g.kernel[0] * g.kernel[1]
     per_part = _rows_per_part(rows, tiles, filters * g.out[2] * gradient.dtype.itemsize)
     parts = vk.cdiv(rows, per_part)
-    made = scratch((parts, math.prod(gw.shape)), compute, gw.device)
+    partial_sums = scratch((parts, math.prod(gw.shape)), compute, gw.device)
     weight_lines(
-        flat(padded), flat(gradient), flat(made), tiles, parts, rows, per_part, g.groups, g.filters, g.channels,
+        flat(padded), flat(gradient), flat(partial_sums), tiles, parts, rows, per_part, g.groups, g.filters, g.channels,
         *padded.shape[2:], *g.out, *g.kernel[:2], *g.stride[:2], *g.dilation[:2],
         (g.kernel[2], g.stride[2], g.dilation[2]), channels, filters, caps.subgroup_size,
-        index_type(padded, gradient, made),
+        index_type(padded, gradient, partial_sums),
     )  # fmt: skip
-    sum_parts(made, gw)
+    sum_parts(partial_sums, gw)
 
 
 LEAST_WIDTH = 4
-"""Columns of an output from which lanes along a row are faster than lanes that are weights."""
+"""Minimum output width at which lanes along a row are faster than one weight per lane."""
 
 
-def _sums(lanes: int, itemsize: int) -> int:
-    """Sums that an invocation keeps: three quarters of the processor's registers."""
+def _max_sums(lanes: int, itemsize: int) -> int:
+    """Return the number of accumulators per invocation: three quarters of the CPU's vector registers."""
     return (24 if lanes >= 16 else 12) * 4 // itemsize
 
 

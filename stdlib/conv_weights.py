@@ -1,7 +1,7 @@
-"""The gradient of a convolution's weights for devices of class "cpu": no shared memory, several outputs per invocation.
+"""Convolution weight gradient (wgrad) for devices of class "cpu": register blocking without shared memory.
 
-Enters: the input, padded, and the gradient of the output. Each invocation sums over some rows of the output; the parts are added in
-order afterwards.
+Takes the padded input and the gradient of the output. Each invocation sums over a part of the output rows for several weights;
+the parts are added in order afterwards.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def weight_parts(
     g: vk.In[T],
     y: vk.Out[A],
     tiles: vk.i32,
-    parts: vk.i32,  # noqa: ARG001  # of the grid
+    parts: vk.i32,  # noqa: ARG001  # used by `groups`
     rows: vk.i32,
     per_part: vk.i32,
     groups: vk.i32,
@@ -54,9 +54,9 @@ def weight_parts(
     dilation_w: vk.i32,
     I: vk.Const[object],  # noqa: E741
 ):
-    """y[part, filter, channel, tap]: the weights' gradient over `per_part` of the output's rows; x is padded, g dense.
+    """y[part, filter, channel, tap] = the weight gradient over `per_part` output rows; x is padded, g is dense.
 
-    An invocation has FILTERS filters by COLUMNS channels of one tap in registers; those past the end repeat the last.
+    An invocation accumulates FILTERS filters by COLUMNS channels of one tap in registers; those past the end repeat the last.
     """
     e = vk.i32(vk.global_id(0))
     if e >= tiles:
@@ -104,7 +104,7 @@ def weight_words(
     g: vk.In[vk.u64],
     y: vk.Out[vk.f32],
     tiles: vk.i32,
-    parts: vk.i32,  # noqa: ARG001  # of the grid
+    parts: vk.i32,  # noqa: ARG001  # used by `groups`
     rows: vk.i32,
     per_part: vk.i32,
     groups: vk.i32,
@@ -126,9 +126,10 @@ def weight_words(
     CHANNELS: vk.Const[int],
     I: vk.Const[object],  # noqa: E741
 ):
-    """As `weight_parts`, for f32 as words of two: rows of x have an even width, those of g `pairs` words, zeros at the end.
+    """Like `weight_parts`, for f32 in 64-bit words of two.
 
-    An invocation has FILTERS filters by CHANNELS channels, all taps along the width, WINDOW = (taps, stride, dilation).
+    Rows of x have an even width, those of g have `pairs` words and are padded with zeros. An invocation accumulates FILTERS
+    filters by CHANNELS channels by all taps along the width. WINDOW is (taps, stride, dilation) there.
     """
     e = vk.i32(vk.global_id(0))
     if e >= tiles:
@@ -180,20 +181,20 @@ def weight_words(
 
 @variant("conv_weight_gradient", "cpu")
 def weight_gradient(x: DeviceArray, gy: DeviceArray, gw: DeviceArray, g: Geometry) -> None:
-    """Launches the form that suits the device, and adds the parts."""
+    """Compute the parts by the kernel that suits the device, and add them."""
     compute = accumulator(x.dtype)
     padded = padded_input(x, padded_size(g), g.pad, (1, 1, 1), compute)
     rows = g.batch * g.out[0] * g.out[1]
     window = (g.kernel[2], g.stride[2], g.dilation[2])
-    if rows and _in_words(padded, window):
-        made = _by_words(padded, gy, gw, g, rows, window)
+    if rows and _supports_words(padded, window):
+        partial_sums = _by_words(padded, gy, gw, g, rows, window)
     else:
-        made = _by_elements(padded, gy, gw, g, rows)
-    sum_parts(made, gw)
+        partial_sums = _by_elements(padded, gy, gw, g, rows)
+    sum_parts(partial_sums, gw)
 
 
-def _in_words(padded: DeviceArray, window: tuple[int, int, int]) -> bool:
-    """Whether `weight_words` takes this input on its device."""
+def _supports_words(padded: DeviceArray, window: tuple[int, int, int]) -> bool:
+    """True if `weight_words` supports this input and window on its device."""
     even = padded.shape[4] % 2 == 0 and padded.offset % 8 == 0
     span = window[1] + (window[0] - 1) * window[2] + 1
     return padded.device.caps.kind == "cpu" and padded.dtype is vk.f32 and even and window[0] <= 7 and span <= 16
@@ -211,13 +212,13 @@ def _by_words(
     tiles = g.groups * vk.cdiv(g.filters, FILTERS) * vk.cdiv(g.channels, channels) * g.kernel[0] * g.kernel[1]
     per_part = _rows_per_part(rows, pairs, tiles)
     parts = vk.cdiv(rows, per_part)
-    made = scratch((parts, math.prod(gw.shape)), vk.f32, gw.device)
+    partial_sums = scratch((parts, math.prod(gw.shape)), vk.f32, gw.device)
     weight_words(
-        words_of(padded), words_of(gradient), flat(made), tiles, parts, rows, per_part, g.groups, g.filters, g.channels,
+        words_of(padded), words_of(gradient), flat(partial_sums), tiles, parts, rows, per_part, g.groups, g.filters, g.channels,
         *padded.shape[2:], g.out[0], g.out[1], pairs, *g.kernel[:2], *g.stride[:2], *g.dilation[:2], window, channels,
-        index_type(padded, gradient, made),
+        index_type(padded, gradient, partial_sums),
     )  # fmt: skip
-    return made
+    return partial_sums
 
 
 def _by_elements(padded: DeviceArray, gy: DeviceArray, gw: DeviceArray, g: Geometry, rows: int) -> DeviceArray:
@@ -225,17 +226,17 @@ def _by_elements(padded: DeviceArray, gy: DeviceArray, gw: DeviceArray, g: Geome
     tiles = g.groups * vk.cdiv(g.filters, FILTERS) * vk.cdiv(g.channels, COLUMNS) * g.taps
     per_part = _rows_per_part(rows, g.out[2], tiles)
     parts = vk.cdiv(rows, per_part) if rows else 0
-    made = scratch((parts, math.prod(gw.shape)), padded.dtype, gw.device)
+    partial_sums = scratch((parts, math.prod(gw.shape)), padded.dtype, gw.device)
     if parts:
         weight_parts(
-            flat(padded), flat(gradient), flat(made), tiles, parts, rows, per_part, g.groups, g.filters, g.channels,
-            *padded.shape[2:], *g.out, *g.kernel, *g.stride, *g.dilation, index_type(padded, gradient, made),
+            flat(padded), flat(gradient), flat(partial_sums), tiles, parts, rows, per_part, g.groups, g.filters, g.channels,
+            *padded.shape[2:], *g.out, *g.kernel, *g.stride, *g.dilation, index_type(padded, gradient, partial_sums),
         )  # fmt: skip
-    return made
+    return partial_sums
 
 
 def _rows_per_part(rows: int, columns: int, tiles: int) -> int:
-    """Rows of the output that one invocation sums: loops stay short, and there are enough invocations for all threads."""
-    most = max(1, CPU_LOOP // (columns + 1))
-    wanted = vk.cdiv(rows * tiles, 2048)
-    return max(1, min(most, wanted, rows))
+    """Return the output rows per part: loops stay short, and enough invocations remain for all threads."""
+    max_rows = max(1, CPU_LOOP // (columns + 1))
+    busy_rows = vk.cdiv(rows * tiles, 2048)
+    return max(1, min(max_rows, busy_rows, rows))

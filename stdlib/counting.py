@@ -1,8 +1,7 @@
-"""How often whole numbers occur, and between which they lie.
+"""Bincount (histogram) and min/max of dense vectors of integers.
 
-Enters: a vector of integers without gaps. Leaves: counts (i64) of 0, 1, 2...; the least and the greatest element. Counts are
-whole numbers, so that they are the same in any order: processors count parts of the vector side by side, a GPU counts parts in
-shared memory and adds these up by atomics. Numbers outside the bins aren't counted.
+Class "cpu" devices count parts of the vector independently and add the counts. GPUs count in shared memory and add the tables to
+the result by atomics; integer sums don't depend on the order. Values outside the bins aren't counted.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ T = TypeVar("T", bound=vk.Element)
 R = TypeVar("R", bound=vk.Element)
 
 TABLE = 4096
-"""Bins that a workgroup of a GPU counts in shared memory."""
+"""Maximum number of bins on GPUs: the size of the table in shared memory."""
 SIDE = 256
-"""Invocations of such a workgroup."""
+"""Invocations of a workgroup on GPUs."""
 
 
-# -- the least and the greatest
+# -- min and max
 
 
 @vk.kernel(groups=lambda parts: parts.shape[0], local=lambda SIZE: SIZE, debug=False)
 def ends_of_parts(x: vk.In[T, "N"], parts: vk.Out[R, "P two"], length: vk.i64, SIZE: vk.Const[int]):
-    """The ends of each part of `length` elements; the last one may be shorter."""
+    """parts[p] = (min, max) of part p, which has `length` elements; the last one may be shorter."""
     wg, p, lane = vk.workgroup(), vk.group_id(0), vk.local_id(0)
     begin = p * length
     stop = vk.min(begin + length, x.shape[0])
@@ -47,7 +46,7 @@ def ends_of_parts(x: vk.In[T, "N"], parts: vk.Out[R, "P two"], length: vk.i64, S
 
 @vk.kernel(groups=lambda: 1, local=lambda SIZE: SIZE, debug=False)
 def ends_of_ends(parts: vk.In[T, "P two"], y: vk.Out[T, "two"], SIZE: vk.Const[int]):
-    """The ends of all parts."""
+    """y = (min, max) over all parts, by one workgroup."""
     wg, lane = vk.workgroup(), vk.local_id(0)
     least, greatest = parts[0, 0], parts[0, 1]
     for p in range(lane, parts.shape[0], SIZE):
@@ -60,26 +59,26 @@ def ends_of_ends(parts: vk.In[T, "P two"], y: vk.Out[T, "two"], SIZE: vk.Const[i
 
 
 def ends(x: DeviceArray) -> DeviceArray:
-    """The least and the greatest of a vector that isn't empty, as two elements of i32, i64 or u64."""
-    size, most = choose("ends", x.device)(x)
+    """Return the min and the max of a nonempty vector as two elements of i32, i64 or u64."""
+    size, min_length = choose("ends", x.device)(x)
     count = x.shape[0]
-    length = max(most, -(-count // 1024))
-    wide = vk.u64 if x.dtype is vk.u64 else vk.i64 if x.dtype.bits == 64 or x.dtype is vk.u32 else vk.i32
-    parts = scratch((-(-count // length), 2), wide, x.device)
+    length = max(min_length, -(-count // 1024))
+    result_type = vk.u64 if x.dtype is vk.u64 else vk.i64 if x.dtype.bits == 64 or x.dtype is vk.u32 else vk.i32
+    parts = scratch((-(-count // length), 2), result_type, x.device)
     ends_of_parts(x, parts, length, size)
-    y = scratch((2,), wide, x.device)
+    y = scratch((2,), result_type, x.device)
     ends_of_ends(parts, y, size)
     return y
 
 
 @variant("ends", "gpu")
-def _ends_gpu(x: DeviceArray) -> tuple[int, int]:  # noqa: ARG001  # all variants take the same
+def _ends_gpu(x: DeviceArray) -> tuple[int, int]:  # noqa: ARG001  # all variants have the same signature
     return SIDE, 16 * SIDE
 
 
 @variant("ends", "cpu")
 def _ends_cpu(x: DeviceArray) -> tuple[int, int]:
-    """Invocations of a workgroup, and elements of a part."""
+    """Return (invocations of a workgroup, minimum number of elements per part)."""
     return x.device.caps.subgroup_size, CPU_LOOP
 
 
@@ -88,7 +87,7 @@ def _ends_cpu(x: DeviceArray) -> tuple[int, int]:
 
 @vk.kernel(groups=lambda parts: parts.shape[0], local=1, debug=False)
 def count_parts(x: vk.In[T, "N"], parts: vk.Out[vk.i64, "P B"], length: vk.i64):
-    """parts[p, b] = how often b occurs in part p, of `length` elements."""
+    """parts[p, b] = the number of occurrences of b in part p, which has `length` elements; one invocation per part."""
     p, bins = vk.group_id(0), vk.i64(parts.shape[1])
     for b in range(bins):
         parts[p, b] = vk.i64(0)
@@ -101,7 +100,7 @@ def count_parts(x: vk.In[T, "N"], parts: vk.Out[vk.i64, "P B"], length: vk.i64):
 
 @vk.kernel(groups=lambda x, length: vk.cdiv(x.shape[0], length), local=SIDE, debug=False)
 def count_shared(x: vk.In[T, "N"], y: vk.InOut[vk.i32, "B"], length: vk.i64):
-    """y[b] grows by how often b occurs; a workgroup counts `length` elements, of at most TABLE bins."""
+    """Add the number of occurrences of b to y[b]. A workgroup counts `length` elements; y has at most TABLE bins."""
     table = vk.shared(vk.i32, TABLE)
     lane, bins = vk.local_id(0), y.shape[0]
     for b in range(lane, bins, SIDE):
@@ -119,18 +118,18 @@ def count_shared(x: vk.In[T, "N"], y: vk.InOut[vk.i32, "B"], length: vk.i64):
 
 
 def counts_fit(x: DeviceArray, bins: int) -> bool:
-    """Whether `count_numbers` takes the vector: with few bins beside its elements."""
+    """True if `count_numbers` supports the vector and number of bins on its device; only LLVM CPU devices have no limit."""
     return bool(choose("counts_fit", x.device)(x, bins))
 
 
 def count_numbers(x: DeviceArray, bins: int) -> DeviceArray:
-    """How often each of 0 ... bins - 1 occurs (i64 or i32)."""
+    """Return the number of occurrences of each of 0 ... bins - 1 (i64 on class "cpu", i32 on GPUs)."""
     counts: DeviceArray = choose("count_numbers", x.device)(x, bins)
     return counts
 
 
 def _length(x: DeviceArray, bins: int) -> int:
-    """Elements of a part that one invocation of a processor counts."""
+    """Return the elements per part, each counted by one invocation of a class "cpu" device."""
     if x.device.caps.kind == "llvm-cpu":
         return max(2 * bins, 1 << 14, -(-x.shape[0] // 64))
     return CPU_LOOP // 2

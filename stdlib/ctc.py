@@ -1,9 +1,9 @@
-"""Connectionist temporal classification: sums over all alignments of labels to time steps.
+"""Connectionist temporal classification (CTC): the forward-backward recursion and the gradient.
 
-Enters: log-probabilities (T, N, C), labels (N, L) with blanks between them, and lengths (N,). Leaves: for each time and place the
-logarithm of the probability of all ways that lead there (from the start, or from there to the end), and the gradient.
-Impossible ways have LOW instead of -inf, so that differences stay numbers. One launch per time step, and each place is
-one invocation's, so that results are the same every time.
+Takes log probabilities (T, N, C), labels (N, L) with interleaved blanks, and lengths (N,). Computes for each time step and label
+position the log probability of all alignments that lead there from the start (alpha) or on to the end (beta). Impossible
+alignments have the log probability LOW instead of -inf, so that differences never become NaN. Each time step is one launch
+with one invocation per position; results are reproducible.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ __all__ = ["LOW", "backward_step", "forward_step", "gradient"]
 T = TypeVar("T", bound=vk.Element)
 
 LOW = -1e30
-"""Stands for the logarithm of 0."""
+"""A finite substitute for log(0)."""
 
 
 @vk.func
 def _sum_of_two(a, b):
-    """log(exp(a) + exp(b))."""
+    """Return log(exp(a) + exp(b))."""
     most = vk.max(a, b)
     return most + vk.log1p(vk.exp(vk.min(a, b) - most))
 
@@ -40,7 +40,7 @@ def _forward(
     blank: vk.i32,
     FIRST: vk.Const[bool],
 ):
-    """y = the sums at one time from those of the time before."""
+    """y = alpha at a time step, from alpha at the previous one. FIRST: initialize the recursion."""
     n, s = vk.index()
     value = T(LOW)
     if time < times[n] and s < lengths[n]:
@@ -70,7 +70,7 @@ def _backward(
     time: vk.i32,
     blank: vk.i32,
 ):
-    """y = the sums at one time from those of the time after."""
+    """y = beta at a time step, from beta at the next one."""
     n, s = vk.index()
     value = T(LOW)
     if time < times[n] and s < lengths[n]:
@@ -101,7 +101,7 @@ def _gradient(
     g: vk.In[T, "N"],
     y: vk.Out[T, "T N C"],
 ):
-    """y = -g times the share of alignments that take each class at each time."""
+    """y = -g times the posterior probability of each class at each time step."""
     t, n, c = vk.index()
     share = T(0)
     if t < times[n]:
@@ -117,19 +117,19 @@ def _row(array: DeviceArray, t: int) -> DeviceArray:
 
 
 Lengths = tuple[DeviceArray, DeviceArray, DeviceArray]
-"""Labels (N, L), time steps (N,), places (N,), all of i32."""
+"""Labels (N, L), numbers of time steps (N,) and of label positions (N,), all i32."""
 
 
 def forward_step(p: DeviceArray, about: Lengths, alpha: DeviceArray, t: int, blank: int) -> None:
-    """alpha[t] of (T, N, L) from alpha[t - 1]."""
+    """Compute alpha[t] of (T, N, L) from alpha[t - 1]."""
     _forward(_row(p, t), *about, _row(alpha, max(t - 1, 0)), _row(alpha, t), t, blank, t == 0)
 
 
 def backward_step(p: DeviceArray, about: Lengths, beta: DeviceArray, t: int, blank: int) -> None:
-    """beta[t] of (T, N, L) from beta[t + 1]."""
+    """Compute beta[t] of (T, N, L) from beta[t + 1]."""
     _backward(_row(p, t), *about, _row(beta, min(t + 1, p.shape[0] - 1)), _row(beta, t), t, blank)
 
 
 def gradient(p: DeviceArray, about: Lengths, alpha: Any, beta: Any, loss: Any, g: Any, y: DeviceArray) -> None:
-    """y (T, N, C) = the gradient of the log-probabilities from that of the losses (N,)."""
+    """y (T, N, C) = the gradient of the log probabilities; g (N,) is the gradient of the losses."""
     _gradient(p, *about, alpha, beta, loss, g, y)

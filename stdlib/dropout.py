@@ -1,7 +1,7 @@
-"""Dropout: elements set to 0 at random, the others scaled.
+"""Dropout with a counter-based random generator (Philox).
 
-Random numbers depend on the seed and the element's number alone and are equal on every device, so that a mask need not be
-kept: the gradient makes it again.
+The random numbers depend only on the seed and the element's index, and are the same on every device. The mask therefore isn't
+stored: the backward pass regenerates it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TO_UNIT = 2.0**-24
 
 @vk.kernel(groups=lambda x: vk.cdiv(x.shape[0], 4 * LOCAL), local=LOCAL, debug=False)
 def dropped(x: vk.In[T, "N"], y: vk.Out[T, "N"], seed: vk.u64, chance: vk.f32, scale: vk.f32, A: vk.Const[object]):
-    """y = 0 with that chance, else x * scale; four elements per invocation."""
+    """y = 0 with probability `chance`, else x * scale; four elements per invocation."""
     e = vk.global_id(0)
     first = 4 * e
     drawn = vk.philox(seed, e)
@@ -34,7 +34,7 @@ def dropped(x: vk.In[T, "N"], y: vk.Out[T, "N"], seed: vk.u64, chance: vk.f32, s
 
 
 def dropout(x: DeviceArray, y: DeviceArray, seed: int, chance: float) -> None:
-    """y = 0 with `chance` (0 to 1), else x / (1 - chance); both dense."""
+    """y = 0 with probability `chance` (0 to 1), else x / (1 - chance); both arrays are dense."""
     if 0 not in y.shape:
         scale = 1 / (1 - chance) if chance < 1 else 0.0
         dropped(flat(x), flat(y), seed, float(chance), float(scale), accumulator(x.dtype))

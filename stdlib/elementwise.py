@@ -1,8 +1,8 @@
-"""Elementwise kernels, each written once for all functions: y = F(a, b, ...) element by element.
+"""Generic elementwise kernels: y = F(a, b, ...) for any device function F.
 
-Enters: arrays of one shape (broadcast and coalesced by the caller), run-time scalars, the function F, and the type C
-that F computes in. Leaves: y, converted once, at the store. Arrays may have any strides; y may be one of the inputs
-itself. Forms with scalars are functions of the scalars' type, so that launches need not look at values.
+The caller broadcasts and coalesces the arrays to a common shape; they may have any strides, and y may alias an input.
+Operands are converted to the compute type C on load, and the result once to the type of y on store. Kernels with scalar
+operands are generated per scalar type, so that a launch need not inspect the value.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def map2(a: vk.In[T, "*N"], b: vk.In[U, "*N"], y: vk.Out[R, "*N"], F: vk.Const[A
 
 @functools.cache
 def map2_right(S: Any) -> Any:
-    """y = F(a, s) with a scalar of type S."""
+    """Return the kernel y = F(a, s) for a scalar of type S."""
 
     @vk.kernel(over="y", debug=False)
     def map2_right(a: vk.In[T, "*N"], s: S, y: vk.Out[R, "*N"], F: vk.Const[Any], C: vk.Const[Any]):
@@ -59,7 +59,7 @@ def map2_right(S: Any) -> Any:
 
 @functools.cache
 def map2_left(S: Any) -> Any:
-    """y = F(s, b) with a scalar of type S."""
+    """Return the kernel y = F(s, b) for a scalar of type S."""
 
     @vk.kernel(over="y", debug=False)
     def map2_left(s: S, b: vk.In[T, "*N"], y: vk.Out[R, "*N"], F: vk.Const[Any], C: vk.Const[Any]):
@@ -79,14 +79,14 @@ def map3(
     A: vk.Const[Any],
     C: vk.Const[Any],
 ):
-    """y = F(a, b, c); the first operand is taken as A, the others as C."""
+    """y = F(a, b, c); the first operand is converted to A, the others to C."""
     i = vk.index()
     y[i] = R(F(A(a[i]), C(b[i]), C(c[i])))
 
 
 @functools.cache
 def map3_right(S: Any) -> Any:
-    """y = F(a, b, s) with a scalar of type S last."""
+    """Return the kernel y = F(a, b, s) for a scalar of type S."""
 
     @vk.kernel(over="y", debug=False)
     def map3_right(
@@ -106,7 +106,7 @@ def map3_right(S: Any) -> Any:
 
 @functools.cache
 def map3_middle(S: Any) -> Any:
-    """y = F(a, s, c) with a scalar of type S in the middle."""
+    """Return the kernel y = F(a, s, c) for a scalar of type S."""
 
     @vk.kernel(over="y", debug=False)
     def map3_middle(
@@ -126,7 +126,7 @@ def map3_middle(S: Any) -> Any:
 
 @functools.cache
 def map3_outer(S: Any) -> Any:
-    """y = F(a, s, t) with two scalars of type S."""
+    """Return the kernel y = F(a, s, t) for two scalars of type S."""
 
     @vk.kernel(over="y", debug=False)
     def map3_outer(
@@ -146,7 +146,7 @@ def map3_outer(S: Any) -> Any:
 
 @functools.cache
 def fill(S: Any) -> Any:
-    """y = s everywhere, a scalar of type S."""
+    """Return the kernel that fills y with a scalar of type S."""
 
     @vk.kernel(over="y", debug=False)
     def fill(s: S, y: vk.Out[R, "*N"]):
@@ -158,34 +158,34 @@ def fill(S: Any) -> Any:
 
 @vk.kernel(over="y", debug=False)
 def numbers(y: vk.Out[R, "N"]):
-    """y = 0, 1, 2..."""
+    """y = 0, 1, 2... (iota)."""
     i = vk.global_id(0)
     y[i] = R(i)
 
 
-# -- several elements at a time: contiguous arrays of one element size, seen as words of 64 bits
+# -- packed kernels: contiguous arrays of one element size, accessed as 64-bit words
 
 
 @vk.func
 def unpacked(word, shift, D, BITS):
-    """The element of a word that begins at bit `shift`, of type D; BITS is the unsigned type of its size."""
+    """Extract the element of type D that begins at bit `shift` of a word; BITS is the unsigned type of its size."""
     return vk.bitcast(D, BITS(word >> shift))
 
 
 @vk.func
 def packed(value, shift, BITS):
-    """An element in its place in a word."""
+    """Return a 64-bit word with the element's bits at bit `shift` and zeros elsewhere."""
     return vk.u64(vk.bitcast(BITS, value)) << shift
 
 
 def _bits(Y: Any) -> Any:
-    """The unsigned type of an element's size."""
+    """Return the unsigned type of the element's size."""
     return vk.u32 if Y.itemsize == 4 else vk.u16
 
 
 @functools.cache
 def wide1(A: Any, Y: Any) -> Any:
-    """y = F(a), elements of a of type A, of y of type Y, both of 16 or both of 32 bits."""
+    """Return the packed kernel y = F(a) for element types A and Y, both of 16 or both of 32 bits."""
     BITS, SIZE = _bits(Y), Y.itemsize * 8
 
     @vk.kernel(over="y", debug=False)
@@ -202,7 +202,7 @@ def wide1(A: Any, Y: Any) -> Any:
 
 @functools.cache
 def wide2(A: Any, B: Any, Y: Any) -> Any:
-    """y = F(a, b), elements of types A, B and Y, all of 16 or all of 32 bits."""
+    """Return the packed kernel y = F(a, b) for element types A, B and Y, all of 16 or all of 32 bits."""
     BITS, SIZE = _bits(Y), Y.itemsize * 8
 
     @vk.kernel(over="y", debug=False)
@@ -220,7 +220,7 @@ def wide2(A: Any, B: Any, Y: Any) -> Any:
 
 @functools.cache
 def wide2_right(S: Any, A: Any, Y: Any) -> Any:
-    """y = F(a, s) with a scalar of type S; elements of a of type A, of y of type Y, both of 16 or both of 32 bits."""
+    """Return the packed kernel y = F(a, s) for a scalar of type S and element types A and Y, both of 16 or both of 32 bits."""
     BITS, SIZE = _bits(Y), Y.itemsize * 8
 
     @vk.kernel(over="y", debug=False)

@@ -1,9 +1,8 @@
-"""Elementwise kernels of which each invocation takes several neighbours: as `elementwise`, for contiguous arrays of any types.
+"""Vectorized elementwise kernels: `elementwise` for contiguous arrays, with several adjacent elements per invocation.
 
-Enters: vectors of one length, which `count` gives in groups of SIZE elements; elements of one and two bytes as words of 32 bits
-that hold several; run-time scalars; the function F, and the type C that F computes in. Leaves: y. GPUs load and store up to 16
-bytes at once, where the array begins at a multiple of 16 bytes. All of a group is read before any of it is stored: y may be one
-of the inputs.
+The arrays are vectors of `count` groups of SIZE elements. Elements of one and two bytes are packed into 32-bit words. GPUs then
+load and store up to 16 bytes at once, provided the array is 16-byte aligned. Each group is read completely before it is
+stored, so y may alias an input. F is the function to apply and C the type in which it computes, as in `elementwise`.
 """
 
 from __future__ import annotations
@@ -21,48 +20,48 @@ GROUP = 256
 
 
 def held_in_words(dtype: Any) -> bool:
-    """Whether elements of the type come as words that hold several."""
+    """True if arrays of this type are accessed as 32-bit words of several elements."""
     return bool(dtype.itemsize < 4)
 
 
 def in_words(dtype: Any) -> int:
-    """How many elements of a type lie in one element of the array that kernels take."""
+    """Return the number of elements of this type per element of the array that the kernels access."""
     return 4 // int(dtype.itemsize) if held_in_words(dtype) else 1
 
 
 def together(*dtypes: Any) -> int:
-    """How many neighbours an invocation takes of arrays of these types: 16 bytes of the largest, a word of the least."""
+    """Return the elements per invocation: 16 bytes of the largest type, but at least 4 bytes of the smallest."""
     sizes = [int(dtype.itemsize) for dtype in dtypes]
     return max(16 // max(sizes), 4 // min(sizes))
 
 
 @vk.func
 def one_of(a, i, n, SIZE):
-    """Element n of the i-th group."""
+    """Load element n of the i-th group."""
     return a[i * SIZE + n]
 
 
 @vk.func
 def truth_of(a, i, n, SIZE):
-    """Bool n of the i-th group."""
+    """Load bool n of the i-th group, from 32-bit words of four."""
     return ((a[i * (SIZE // 4) + n // 4] >> vk.u32(8 * (n % 4))) & vk.u32(255)) != vk.u32(0)
 
 
 @vk.func
 def unsigned_of(a, i, n, SIZE):
-    """Byte n of the i-th group."""
+    """Load u8 n of the i-th group, from 32-bit words of four."""
     return vk.u8((a[i * (SIZE // 4) + n // 4] >> vk.u32(8 * (n % 4))) & vk.u32(255))
 
 
 @vk.func
 def signed_of(a, i, n, SIZE):
-    """Byte n of the i-th group, with its sign."""
+    """Load i8 n of the i-th group, from 32-bit words of four."""
     return vk.bitcast(vk.i8, vk.u8((a[i * (SIZE // 4) + n // 4] >> vk.u32(8 * (n % 4))) & vk.u32(255)))
 
 
 @functools.cache
 def half_of(T: Any) -> Any:
-    """Element n, of the type T of two bytes, of the i-th group."""
+    """Return a function that loads element n, of the two-byte type T, of the i-th group, from 32-bit words of two."""
 
     @vk.func
     def half_of(a, i, n, SIZE):
@@ -73,38 +72,38 @@ def half_of(T: Any) -> Any:
 
 @vk.func
 def put_ones(y, i, values, SIZE):
-    """Stores the i-th group element by element."""
+    """Store the i-th group element by element."""
     for n in vk.unroll(SIZE):
         y[i * SIZE + n] = values[n]
 
 
 @vk.func
 def bits_of_truth(value):
-    """A bool as the byte that holds it."""
+    """Return the byte that stores a bool, zero-extended to u32."""
     return vk.where(value, vk.u32(1), vk.u32(0))
 
 
 @vk.func
 def bits_of_unsigned(value):
-    """A u8 as the byte that holds it."""
+    """Zero-extend a u8 to u32."""
     return vk.u32(value)
 
 
 @vk.func
 def bits_of_signed(value):
-    """An i8 as the byte that holds it."""
+    """Return the bits of an i8, zero-extended to u32."""
     return vk.u32(vk.bitcast(vk.u8, value))
 
 
 @vk.func
 def bits_of_half(value):
-    """An element of two bytes as these."""
+    """Return the bits of a two-byte element, zero-extended to u32."""
     return vk.u32(vk.bitcast(vk.u16, value))
 
 
 @functools.cache
-def _put_words(bits: Any, parts: int) -> Any:
-    """What stores the i-th group in words that hold so many elements."""
+def _word_storer(bits: Any, parts: int) -> Any:
+    """Return a function that stores the i-th group as 32-bit words of `parts` elements."""
 
     @vk.func
     def put_words(y, i, values, SIZE):
@@ -117,7 +116,7 @@ def _put_words(bits: Any, parts: int) -> Any:
     return put_words
 
 
-def _taker(dtype: Any) -> Any:
+def _loader(dtype: Any) -> Any:
     if not held_in_words(dtype):
         return one_of
     if dtype.itemsize == 2:
@@ -125,13 +124,13 @@ def _taker(dtype: Any) -> Any:
     return truth_of if dtype.kind == "bool" else unsigned_of if dtype.kind == "uint" else signed_of
 
 
-def _putter(dtype: Any) -> Any:
-    """What stores a group of results of this type."""
+def _storer(dtype: Any) -> Any:
+    """Return the function that stores a group of elements of this type."""
     if not held_in_words(dtype):
         return put_ones
     if dtype.itemsize == 2:
-        return _put_words(bits_of_half, 2)
-    return _put_words({"bool": bits_of_truth, "uint": bits_of_unsigned}.get(dtype.kind, bits_of_signed), 4)
+        return _word_storer(bits_of_half, 2)
+    return _word_storer({"bool": bits_of_truth, "uint": bits_of_unsigned}.get(dtype.kind, bits_of_signed), 4)
 
 
 def _element(dtype: Any) -> Any:
@@ -144,7 +143,7 @@ def _groups(count: Any) -> Any:
 
 @vk.func
 def taken(a, i, TAKE, AS, SIZE):
-    """The i-th group, as the type AS."""
+    """Load the i-th group, converted to the type AS."""
     values = ()
     for n in vk.unroll(SIZE):
         values = values + (AS(TAKE(a, i, n, SIZE)),)
@@ -153,15 +152,15 @@ def taken(a, i, TAKE, AS, SIZE):
 
 @functools.cache
 def fours0(S: Any, R: Any, SIZE: int = 4) -> Any:
-    """y = s."""
-    PUT, Y = _putter(R), _element(R)
+    """Return the vectorized kernel y = s."""
+    PUT, Y = _storer(R), _element(R)
 
     @vk.kernel(groups=_groups, local=GROUP, debug=False)
     def fours0(s: S, y: vk.Out[Y, "N"], count: vk.i64):
         i = vk.global_id(0)
         if i < count:
             values = ()
-            for n in vk.unroll(SIZE):  # noqa: B007  # as many times
+            for n in vk.unroll(SIZE):  # noqa: B007
                 values = values + (R(S(s)),)
             PUT(y, i, values, SIZE)
 
@@ -170,9 +169,9 @@ def fours0(S: Any, R: Any, SIZE: int = 4) -> Any:
 
 @functools.cache
 def fours1(T: Any, R: Any, SIZE: int = 4) -> Any:
-    """y = F(a)."""
-    A, TAKE_A = _element(T), _taker(T)
-    PUT, Y = _putter(R), _element(R)
+    """Return the vectorized kernel y = F(a)."""
+    A, TAKE_A = _element(T), _loader(T)
+    PUT, Y = _storer(R), _element(R)
 
     @vk.kernel(groups=_groups, local=GROUP, debug=False)
     def fours1(
@@ -191,9 +190,9 @@ def fours1(T: Any, R: Any, SIZE: int = 4) -> Any:
 
 @functools.cache
 def fours2(T: Any, U: Any, R: Any, SIZE: int = 4) -> Any:
-    """y = F(a, b)."""
-    A, TAKE_A, B, TAKE_B = _element(T), _taker(T), _element(U), _taker(U)
-    PUT, Y = _putter(R), _element(R)
+    """Return the vectorized kernel y = F(a, b)."""
+    A, TAKE_A, B, TAKE_B = _element(T), _loader(T), _element(U), _loader(U)
+    PUT, Y = _storer(R), _element(R)
 
     @vk.kernel(groups=_groups, local=GROUP, debug=False)
     def fours2(
@@ -213,9 +212,9 @@ def fours2(T: Any, U: Any, R: Any, SIZE: int = 4) -> Any:
 
 @functools.cache
 def fours2_right(S: Any, T: Any, R: Any, SIZE: int = 4) -> Any:
-    """y = F(a, s)."""
-    A, TAKE_A = _element(T), _taker(T)
-    PUT, Y = _putter(R), _element(R)
+    """Return the vectorized kernel y = F(a, s)."""
+    A, TAKE_A = _element(T), _loader(T)
+    PUT, Y = _storer(R), _element(R)
 
     @vk.kernel(groups=_groups, local=GROUP, debug=False)
     def fours2_right(
@@ -234,9 +233,9 @@ def fours2_right(S: Any, T: Any, R: Any, SIZE: int = 4) -> Any:
 
 @functools.cache
 def fours3(T: Any, U: Any, V: Any, R: Any, SIZE: int = 4) -> Any:
-    """y = F(a, b, c); the first operand is taken as D, the others as C."""
-    A, TAKE_A, B, TAKE_B, E, TAKE_E = _element(T), _taker(T), _element(U), _taker(U), _element(V), _taker(V)
-    PUT, Y = _putter(R), _element(R)
+    """Return the vectorized kernel y = F(a, b, c), which converts the first operand to D and the others to C."""
+    A, TAKE_A, B, TAKE_B, E, TAKE_E = _element(T), _loader(T), _element(U), _loader(U), _element(V), _loader(V)
+    PUT, Y = _storer(R), _element(R)
 
     @vk.kernel(groups=_groups, local=GROUP, debug=False)
     def fours3(
@@ -258,9 +257,9 @@ def fours3(T: Any, U: Any, V: Any, R: Any, SIZE: int = 4) -> Any:
 
 @functools.cache
 def fours3_right(S: Any, T: Any, U: Any, R: Any, SIZE: int = 4) -> Any:
-    """y = F(a, b, s)."""
-    A, TAKE_A, B, TAKE_B = _element(T), _taker(T), _element(U), _taker(U)
-    PUT, Y = _putter(R), _element(R)
+    """Return the vectorized kernel y = F(a, b, s), which converts the first operand to D and the others to C."""
+    A, TAKE_A, B, TAKE_B = _element(T), _loader(T), _element(U), _loader(U)
+    PUT, Y = _storer(R), _element(R)
 
     @vk.kernel(groups=_groups, local=GROUP, debug=False)
     def fours3_right(
@@ -281,9 +280,9 @@ def fours3_right(S: Any, T: Any, U: Any, R: Any, SIZE: int = 4) -> Any:
 
 @functools.cache
 def fours3_middle(S: Any, T: Any, U: Any, R: Any, SIZE: int = 4) -> Any:
-    """y = F(a, s, c)."""
-    A, TAKE_A, B, TAKE_B = _element(T), _taker(T), _element(U), _taker(U)
-    PUT, Y = _putter(R), _element(R)
+    """Return the vectorized kernel y = F(a, s, c), which converts the first operand to D and the others to C."""
+    A, TAKE_A, B, TAKE_B = _element(T), _loader(T), _element(U), _loader(U)
+    PUT, Y = _storer(R), _element(R)
 
     @vk.kernel(groups=_groups, local=GROUP, debug=False)
     def fours3_middle(
@@ -304,9 +303,9 @@ def fours3_middle(S: Any, T: Any, U: Any, R: Any, SIZE: int = 4) -> Any:
 
 @functools.cache
 def fours3_outer(S: Any, T: Any, R: Any, SIZE: int = 4) -> Any:
-    """y = F(a, s, t)."""
-    A, TAKE_A = _element(T), _taker(T)
-    PUT, Y = _putter(R), _element(R)
+    """Return the vectorized kernel y = F(a, s, t), which converts the first operand to D and the others to C."""
+    A, TAKE_A = _element(T), _loader(T)
+    PUT, Y = _storer(R), _element(R)
 
     @vk.kernel(groups=_groups, local=GROUP, debug=False)
     def fours3_outer(
@@ -326,7 +325,7 @@ def fours3_outer(S: Any, T: Any, R: Any, SIZE: int = 4) -> Any:
 
 @functools.cache
 def fours2_rows(T: Any, U: Any, R: Any) -> Any:
-    """y = F(a, b) of matrices whose rows have a multiple of four elements of at least four bytes; `count` fours a row."""
+    """Return the vec4 kernel y = F(a, b) for matrices with `count` vec4s per row, of elements of at least four bytes."""
 
     @vk.kernel(groups=lambda count, y: (_groups(count), y.shape[0]), local=GROUP, debug=False)
     def fours2_rows(
@@ -347,6 +346,6 @@ FORMS: dict[str, Callable[..., Any]] = {
     "t": fours1, "tt": fours2, "ts": fours2_right, "ttt": fours3, "tts": fours3_right, "tst": fours3_middle,
     "tss": fours3_outer,
 }  # fmt: skip
-"""Which operands are tensors (t) and which numbers (s), to what makes the kernel of the numbers' type, if there are any, and of
-the types of arrays.
+"""Maps the kinds of the operands, tensor (t) or scalar (s), to the kernel factory, which takes the scalar type, if there are
+scalars, then the array types.
 """

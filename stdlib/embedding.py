@@ -1,10 +1,9 @@
-"""Rows of a table by index, the gradient of the table, sums and extremes of runs of rows (bags), and one-hot vectors.
+"""Embedding lookup and its gradient, sums and maxima of bags (runs of rows), and one-hot encoding.
 
-Enters: a table (V, D), dense integer indices (M,), and the gradient (M, D) of the rows taken. Leaves: the arrays that the
-caller gives. The gradient needs no sorting and no atomics: `link` finds for each index its next occurrence, then the first
-occurrence of each follows the chain and adds the rows up in order, so that results are the same every time. The
-work to link grows with the square of the number of indices; therefore they are taken in segments, whose sums are added in
-order.
+The table is (V, D), the dense integer indices are (M,), and the gradient of the gathered rows is (M, D). The gradient of the
+table needs neither sorting nor atomics: `link` finds the next occurrence of each index, then the first occurrence follows
+the chain and adds the rows in order. Results are reproducible. Linking is quadratic in the number of indices, so they are
+processed in segments, whose sums are added in order.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ R = TypeVar("R", bound=vk.Element)
 A = TypeVar("A", bound=vk.Element)
 
 SEGMENT = CPU_LOOP
-"""Indices that are linked at once."""
+"""Number of indices that are linked at a time."""
 
 
 @vk.kernel(over="y")
@@ -39,7 +38,10 @@ def rows_taken(table: vk.In[T, "V D"], where: vk.In[K, "M"], y: vk.Out[T, "M D"]
 
 @vk.kernel(over="following", debug=False)
 def link(where: vk.In[K, "S"], following: vk.Out[vk.i32, "S"], later: vk.Out[vk.u8, "S"]):
-    """following = the place of the next equal index, or -1; later = 1 where an equal one comes before (else untouched)."""
+    """following[m] = the position of the next index equal to where[m], or -1.
+
+    Sets later[m] = 1 if an equal index precedes m, and leaves it unchanged otherwise.
+    """
     m = vk.i32(vk.global_id(0))
     wanted, found = where[m], vk.i32(-1)
     for i in range(where.shape[0] - m - 1):
@@ -60,7 +62,7 @@ def chain_sums(
     y: vk.InOut[A, "V D"],
     skipped: vk.i64,
 ):
-    """y[v] += the sum of g over the places of v, for each v but `skipped`."""
+    """y[v] += the sum of g[m] over all m with where[m] = v, except for v = `skipped`; computed at the first occurrence of v."""
     d, m = vk.global_id(0), vk.group_id(1)
     v = vk.i64(where[m])
     if d >= g.shape[1] or later[m] != 0 or v == skipped or v < 0 or v >= y.shape[0]:
@@ -84,7 +86,7 @@ def ones_at(where: vk.In[K, "M"], y: vk.Out[R, "M C"]):
 
 @vk.kernel(over="y", debug=False)
 def sums_of_bags(x: vk.In[T, "M D"], offsets: vk.In[K, "E"], y: vk.Out[A, "B D"]):
-    """y[b] = the sum of x from row offsets[b] up to offsets[b + 1], in order."""
+    """y[b] = the sum of the rows of x in [offsets[b], offsets[b + 1]), in order."""
     d, b = vk.global_id(0), vk.global_id(1)
     first, last = vk.i64(offsets[b]), vk.i64(offsets[b + 1])
     if b == 0:
@@ -103,8 +105,10 @@ def sums_of_bags(x: vk.In[T, "M D"], offsets: vk.In[K, "E"], y: vk.Out[A, "B D"]
 def places_of_bags(
     x: vk.In[T, "M D"], where: vk.In[K, "M"], offsets: vk.In[R, "E"], y: vk.Out[vk.i64, "B D"], skipped: vk.i64
 ):
-    """y[b, d] = the row of x between offsets[b] and offsets[b + 1] with the largest element, the first of them, but none whose
-    index in `where` is `skipped`; -1 where there is none. NaN is the largest."""
+    """y[b, d] = the argmax of x[:, d] over the rows in [offsets[b], offsets[b + 1]), or -1 if there are none.
+
+    Rows whose index in `where` is `skipped` are ignored. Of equal elements the first counts; NaN is the largest.
+    """
     d, b = vk.global_id(0), vk.global_id(1)
     place = vk.i64(-1)
     most = T(0)
@@ -122,23 +126,23 @@ def converted(x: vk.In[A, "V D"], y: vk.Out[T, "V D"]):
 
 
 def embedding(table: DeviceArray, where: DeviceArray, y: DeviceArray) -> None:
-    """y[m] = table[where[m]]; an index out of range is reported and gives zeros."""
+    """y[m] = table[where[m]]; an out-of-range index is reported and yields zeros."""
     if 0 not in y.shape:
         rows_taken(table, where, y)
 
 
 def gradient(g: DeviceArray, where: DeviceArray, y: DeviceArray, *, skipped: int = -1) -> None:
-    """y[v] = the sum of g[m] over all m with where[m] = v, 0 for v = `skipped`."""
+    """y[v] = the sum of g[m] over all m with where[m] = v; 0 for v = `skipped` (the padding index)."""
     if 0 in y.shape:
         return
     device, dtype = y.device, accumulator(y.dtype)
     total = y if y.dtype is dtype else scratch(y.shape, dtype, device)
-    device.fill(total.buffer, total.offset, _words(total), 0)
+    device.fill(total.buffer, total.offset, _padded_bytes(total), 0)
     for start in range(0, where.shape[0], SEGMENT):
         stop = min(where.shape[0], start + SEGMENT)
-        part, places = _rows(g, start, stop), _rows(where, start, stop)
+        part, places = _slice_rows(g, start, stop), _slice_rows(where, start, stop)
         following, later = scratch(places.shape, vk.i32, device), scratch(places.shape, vk.u8, device)
-        device.fill(later.buffer, 0, _words(later), 0)
+        device.fill(later.buffer, 0, _padded_bytes(later), 0)
         link(places, following, later)
         chain_sums(part, places, following, later, total, skipped)
     if total is not y:
@@ -146,7 +150,10 @@ def gradient(g: DeviceArray, where: DeviceArray, y: DeviceArray, *, skipped: int
 
 
 def bag_sums(x: DeviceArray, offsets: DeviceArray, y: DeviceArray) -> None:
-    """y[b] = the sum of x's rows from offsets[b] up to offsets[b + 1]; offsets that aren't those of all rows are reported."""
+    """y[b] = the sum of the rows of x in [offsets[b], offsets[b + 1]).
+
+    Offsets that decrease, don't start at 0, or don't end at the number of rows are reported.
+    """
     if 0 in y.shape:
         return
     dtype = accumulator(y.dtype)
@@ -157,20 +164,20 @@ def bag_sums(x: DeviceArray, offsets: DeviceArray, y: DeviceArray) -> None:
 
 
 def bag_places(x: DeviceArray, where: DeviceArray, offsets: DeviceArray, y: DeviceArray, *, skipped: int = -1) -> None:
-    """y = for each bag and column the row of the first largest element of x, -1 where the bag has none but `skipped`."""
+    """y = the argmax over the rows of each bag, per column; -1 for bags without rows other than those of index `skipped`."""
     if 0 not in y.shape:
         places_of_bags(x, where, offsets, y, skipped)
 
 
-def _words(array: DeviceArray) -> int:
-    """Bytes of a dense array, in whole words."""
+def _padded_bytes(array: DeviceArray) -> int:
+    """Return the size of a dense array in bytes, rounded up to a multiple of 4."""
     count = array.dtype.itemsize
     for extent in array.shape:
         count *= extent
     return (count + 3) & ~3
 
 
-def _rows(array: DeviceArray, start: int, stop: int) -> DeviceArray:
+def _slice_rows(array: DeviceArray, start: int, stop: int) -> DeviceArray:
     offset = array.offset + start * array.strides[0] * array.dtype.itemsize
     return DeviceArray(array.buffer, offset, array.dtype, (stop - start, *array.shape[1:]), array.strides)
 

@@ -1,6 +1,6 @@
-"""Copies of rows for GPUs, four neighbours by one invocation: backwards, and on one side of a diagonal.
+"""Vec4 copies of rows for GPUs: reversed columns, and triangles (tril, triu).
 
-Enters: arrays whose rows are neighbours and have whole fours. Leaves: y, of the same type.
+Rows are contiguous and their length is a multiple of four; x and y have the same type.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ GROUP = 256
 
 @vk.kernel(groups=lambda y: (vk.cdiv(y.shape[1], 4 * GROUP), y.shape[0]), local=GROUP, debug=False)
 def backwards_fours(x: vk.In[T, "R C"], y: vk.Out[T, "R C"]):
-    """y[r, c] = x[r, C - 1 - c]."""
+    """y[r, c] = x[r, C - 1 - c], four elements per invocation."""
     four, row, count = vk.global_id(0), vk.global_id(1), y.shape[1] // 4
     if four < count:
         at = count - 1 - four
@@ -33,10 +33,10 @@ def backwards_fours(x: vk.In[T, "R C"], y: vk.Out[T, "R C"]):
 
 @vk.kernel(groups=lambda y: (vk.cdiv(y.shape[2], 4 * GROUP), y.shape[1], y.shape[0]), local=GROUP, debug=False)
 def triangle_fours(x: vk.In[T, "G M N"], y: vk.Out[T, "G M N"], diagonal: vk.i64, UPPER: vk.Const[bool]):
-    """y = x on and above (UPPER) or below a diagonal, else 0."""
+    """y = x on and above the diagonal (UPPER), or on and below it, else 0; four elements per invocation."""
     j, i, g = vk.global_id(0) * 4, vk.global_id(1), vk.global_id(2)
     if j < y.shape[2]:
-        first = vk.i64(j) - vk.i64(i) - diagonal  # of the four
+        first = vk.i64(j) - vk.i64(i) - diagonal  # distance of the first of four elements from the diagonal
         values = (T(0), T(0), T(0), T(0))
         if (first + 3 >= 0) if UPPER else (first <= 0):
             values = (x[g, i, j], x[g, i, j + 1], x[g, i, j + 2], x[g, i, j + 3])
@@ -46,7 +46,7 @@ def triangle_fours(x: vk.In[T, "G M N"], y: vk.Out[T, "G M N"], diagonal: vk.i64
 
 
 def takes_fours(x: DeviceArray, y: DeviceArray) -> bool:
-    """Whether arrays of one shape and type can go by fours on their device, in rows long enough to keep a workgroup busy."""
+    """True if a copy of x to y, of equal shape, can use the vec4 kernels: on a GPU, with rows that keep a workgroup busy."""
     last = len(y.shape) - 1
     if device_class(y.device) != "gpu" or x.dtype is not y.dtype or y.dtype.itemsize == 1:
         return False
@@ -55,7 +55,7 @@ def takes_fours(x: DeviceArray, y: DeviceArray) -> bool:
 
 
 def backwards(x: DeviceArray, y: DeviceArray) -> bool:
-    """Copies (rows, columns) whose columns run backwards in x; whether it did."""
+    """Copy (rows, columns) from an x with column stride -1; return False if `backwards_fours` doesn't support it."""
     if not takes_fours(x, y) or x.strides[1] != -1:
         return False
     start = x.offset - (x.shape[1] - 1) * x.dtype.itemsize

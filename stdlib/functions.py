@@ -1,7 +1,7 @@
-"""The functions that elementwise kernels apply: device functions of one to three values, generic over their type.
+"""Device functions for elementwise kernels: one to three operands, generic over the compute type.
 
-Enters: values in the type that the kernel computes in. Leaves: one value. Names follow the tensor operations; `*_grad`
-gives the gradient of an activation from the incoming gradient and the activation's input or result.
+Names follow the tensor operations. `*_grad` functions compute the gradient of an activation from the incoming gradient and the
+activation's input or result.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def logit(x):
     return vk.log(x / (1 - x))
 
 
-# -- arithmetic of two
+# -- binary arithmetic
 
 
 @vk.func
@@ -103,19 +103,19 @@ def remainder(x, y):
 
 @vk.func
 def truncdiv(x, y):
-    """The quotient rounded towards zero."""
+    """x / y rounded toward zero."""
     return vk.truncdiv(x, y)
 
 
 @vk.func
 def sign_of(x):
-    """-1, 0 or 1 by sign; 0 of NaN."""
+    """The sign of x: -1, 0 or 1; 0 for NaN."""
     return vk.where(x != x, 0, vk.sign(x))
 
 
 @vk.func
 def fmod(x, y):
-    """The remainder with the sign of x."""
+    """The remainder of x / y with the sign of x."""
     return vk.truncrem(x, y)
 
 
@@ -193,53 +193,53 @@ def bitwise_xor(x, y):
 
 @vk.func
 def lshift8(x, y):
-    """x << y of integers of 8 bits; 0 where y isn't from 0 to 7."""
+    """x << y for 8-bit integers; 0 unless 0 <= y < 8."""
     return vk.where((y >= 0) & (y < 8), x << y, 0)
 
 
 @vk.func
 def rshift8(x, y):
-    """x >> y of integers of 8 bits; what a shift by 7 leaves where y isn't from 0 to 7."""
+    """x >> y for 8-bit integers; x >> 7 unless 0 <= y < 8."""
     return x >> vk.where((y >= 0) & (y < 8), y, 7)
 
 
 @vk.func
 def lshift16(x, y):
-    """x << y of integers of 16 bits; 0 where y isn't from 0 to 15."""
+    """x << y for 16-bit integers; 0 unless 0 <= y < 16."""
     return vk.where((y >= 0) & (y < 16), x << y, 0)
 
 
 @vk.func
 def rshift16(x, y):
-    """x >> y of integers of 16 bits; what a shift by 15 leaves where y isn't from 0 to 15."""
+    """x >> y for 16-bit integers; x >> 15 unless 0 <= y < 16."""
     return x >> vk.where((y >= 0) & (y < 16), y, 15)
 
 
 @vk.func
 def lshift32(x, y):
-    """x << y of integers of 32 bits; 0 where y isn't from 0 to 31."""
+    """x << y for 32-bit integers; 0 unless 0 <= y < 32."""
     return vk.where((y >= 0) & (y < 32), x << y, 0)
 
 
 @vk.func
 def rshift32(x, y):
-    """x >> y of integers of 32 bits; what a shift by 31 leaves where y isn't from 0 to 31."""
+    """x >> y for 32-bit integers; x >> 31 unless 0 <= y < 32."""
     return x >> vk.where((y >= 0) & (y < 32), y, 31)
 
 
 @vk.func
 def lshift64(x, y):
-    """x << y of integers of 64 bits; 0 where y isn't from 0 to 63."""
+    """x << y for 64-bit integers; 0 unless 0 <= y < 64."""
     return vk.where((y >= 0) & (y < 64), x << y, 0)
 
 
 @vk.func
 def rshift64(x, y):
-    """x >> y of integers of 64 bits; what a shift by 63 leaves where y isn't from 0 to 63."""
+    """x >> y for 64-bit integers; x >> 63 unless 0 <= y < 64."""
     return x >> vk.where((y >= 0) & (y < 64), y, 63)
 
 
-# -- of three
+# -- ternary
 
 
 @vk.func
@@ -250,7 +250,7 @@ def select(condition, x, y):
 
 @vk.func
 def lerp(x, y, w):
-    """x + w * (y - x), counted from the nearer end: y itself where w is 1."""
+    """x + w * (y - x), computed from the nearer end: exactly y for w = 1."""
     return vk.where(vk.abs(w) < 0.5, x + w * (y - x), y - (1 - w) * (y - x))
 
 
@@ -268,7 +268,7 @@ def mul_sub(x, y, z):
 
 @vk.func
 def clamp(x, low, high):
-    """x limited from both sides; NaN stays."""
+    """x clamped to [low, high]; NaN propagates."""
     return vk.min(vk.max(x, low), high)
 
 
@@ -289,19 +289,19 @@ def clamp_max(x, high):
 
 @vk.func
 def relu(x):
-    """max(x, 0); NaN stays."""
+    """max(x, 0); NaN propagates."""
     return vk.where(x < 0, 0, x)
 
 
 @vk.func
 def gelu_erf(x):
-    """x times the normal distribution's cumulative function at x."""
+    """GELU: x times the cumulative distribution function of the standard normal distribution at x."""
     return x * 0.5 * (1 + vk.erf(x * ROOT_HALF))
 
 
 @vk.func
 def gelu_tanh(x):
-    """The tanh form of gelu."""
+    """The tanh approximation of GELU."""
     return 0.5 * x * (1 + vk.tanh(ROOT_TWO_OVER_PI * (x + CUBIC * x * x * x)))
 
 
@@ -313,7 +313,7 @@ def silu(x):
 
 @vk.func
 def softplus(x, beta, threshold):
-    """log(1 + exp(beta x)) / beta; x itself above the threshold."""
+    """log(1 + exp(beta x)) / beta; x itself where beta x > threshold."""
     z = x * beta
     return vk.where(z > threshold, x, vk.log1p(vk.exp(vk.min(z, threshold))) / beta)
 
@@ -335,7 +335,7 @@ def leaky_relu(x, slope):
 
 @vk.func
 def relu_grad(g, y):
-    """The gradient of relu, from its result; through NaN it goes as it is."""
+    """The gradient of relu, from its result; g where the result is NaN."""
     return vk.where(y <= 0, 0, g)
 
 
@@ -366,14 +366,14 @@ def silu_grad(g, x):
 
 @vk.func
 def gelu_erf_grad(g, x):
-    """The gradient of gelu, from its input."""
+    """The gradient of GELU, from its input."""
     density = NORMAL * vk.exp(-0.5 * x * x)
     return g * (0.5 * (1 + vk.erf(x * ROOT_HALF)) + x * density)
 
 
 @vk.func
 def gelu_tanh_grad(g, x):
-    """The gradient of the tanh form of gelu, from its input."""
+    """The gradient of the tanh approximation of GELU, from its input."""
     t = vk.tanh(ROOT_TWO_OVER_PI * (x + CUBIC * x * x * x))
     slope = ROOT_TWO_OVER_PI * (1 + 3 * CUBIC * x * x)
     return g * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * slope)

@@ -1,9 +1,9 @@
-"""Reading and writing along an axis at positions that an index array names.
+"""Gather and scatter along an axis.
 
-Enters: arrays brought to three axes (before, along, after) or two (before, along) by the caller; integer indices,
-negative ones counted from the end. Leaves: y. A position out of range reads 0 and writes nothing; `assert` reports it.
-Writes run through the index in order, one invocation per line, so that results are the same every time: the last write
-to a position stays, and sums have one order.
+The caller reshapes arrays to three axes (before, along, after) or two (before, along). Indices are integers; negative ones
+count from the end. An out-of-range index reads 0 and writes nothing, and `assert` reports it. Except in the atomic kernels,
+scatters are deterministic: one invocation per slice along the axis processes the indices in order, so the last write wins and sums
+have a fixed order.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ GROUP = 256
 
 @vk.func
 def wrapped(position, extent):
-    """A position counted from the end where negative; out of range it is reported."""
+    """Return the index counted from the start, with an `assert` that it is in range."""
     assert -extent <= position, f"index {position} is out of range for an axis of {extent} elements"
     assert position < extent, f"index {position} is out of range for an axis of {extent} elements"
     return vk.where(position < 0, position + extent, position)
@@ -79,31 +79,31 @@ def multiply(x, y):
 
 @vk.func
 def greater(x, y):
-    """The greater one; NaN passes on."""
+    """max(x, y); NaN propagates."""
     return vk.max(x, y)
 
 
 @vk.func
 def smaller(x, y):
-    """The smaller one; NaN passes on."""
+    """min(x, y); NaN propagates."""
     return vk.min(x, y)
 
 
 @vk.kernel(over="where")
 def check_positions(where: vk.In[I, "*N"], extent: vk.i64):
-    """Reports positions out of range, so that the kernels that write need not."""
+    """Report out-of-range indices, so that the scatter kernels need not."""
     wrapped(vk.i64(where[vk.index()]), extent)
 
 
 @vk.func
 def counted(position, extent):
-    """A position counted from the end where negative."""
+    """Return the index counted from the start, without a range check."""
     return vk.where(position < 0, position + extent, position)
 
 
 @vk.kernel(over="lines", debug=False)
 def scatter_add(
-    lines: vk.In[T, "A B"],  # noqa: ARG001  # its shape is that of the grid
+    lines: vk.In[T, "A B"],  # noqa: ARG001  # its shape gives the grid
     where: vk.In[I, "A N B"],
     values: vk.In[T, "A N B"],
     y: vk.InOut[U, "A E B"],
@@ -112,8 +112,9 @@ def scatter_add(
     COMBINE: vk.Const[Any],
     C: vk.Const[object],
 ):
-    """y[a, where[a, n, b], b] is combined with values[a, n, b] for n in [start, stop), in order; `lines` gives the grid
-    its shape.
+    """Combine values[a, n, b] into y[a, where[a, n, b], b] for n in [start, stop), in order.
+
+    `lines` only gives the grid its shape. COMBINE computes in the type C.
     """
     b, a = vk.global_id(0), vk.global_id(1)
     for n in range(start, stop):
@@ -123,7 +124,7 @@ def scatter_add(
 
 @vk.kernel(groups=lambda lines: (lines.shape[1], lines.shape[0]), local=1, debug=False)
 def scatter_alone(
-    lines: vk.In[T, "A B"],  # noqa: ARG001  # its shape is that of the grid
+    lines: vk.In[T, "A B"],  # noqa: ARG001  # its shape gives the grid
     where: vk.In[I, "A N B"],
     values: vk.In[T, "A N B"],
     y: vk.InOut[U, "A E B"],
@@ -132,7 +133,7 @@ def scatter_alone(
     COMBINE: vk.Const[Any],
     C: vk.Const[object],
 ):
-    """As `scatter_add`, a workgroup per line: for processors, where a single invocation then is scalar code."""
+    """Like `scatter_add`, with a workgroup of one invocation per slice: for CPUs, where it compiles to scalar code."""
     b, a = vk.group_id(0), vk.group_id(1)
     for n in range(start, stop):
         p = counted(vk.i64(where[a, n, b]), y.shape[1])
@@ -143,7 +144,7 @@ def scatter_alone(
 def scatter_line(
     where: vk.In[I, "N"], values: vk.In[T, "N"], y: vk.InOut[U, "E"], COMBINE: vk.Const[Any], C: vk.Const[object]
 ):
-    """As `scatter_alone`, of a single line."""
+    """Like `scatter_alone`, for vectors: a single slice."""
     for n in range(where.shape[0]):
         p = counted(vk.i64(where[n]), y.shape[0])
         if p >= 0 and p < y.shape[0]:
@@ -152,7 +153,7 @@ def scatter_line(
 
 @vk.func
 def place_in(array, i):
-    """The i-th place of three axes in C order."""
+    """Return the coordinates of the i-th element, in C order, of an array with three axes."""
     after = array.shape[2]
     rest = i // after
     return rest // array.shape[1], rest % array.shape[1], i % after
@@ -162,7 +163,7 @@ def place_in(array, i):
     groups=lambda values: vk.cdiv(values.shape[0] * values.shape[1] * values.shape[2], GROUP), local=GROUP, debug=False
 )
 def scatter_atomic(where: vk.In[I, "A N B"], values: vk.In[T, "A N B"], y: vk.InOut[T, "A E B"]):
-    """y[a, where[a, n, b], b] += values[a, n, b], in any order."""
+    """y[a, where[a, n, b], b] += values[a, n, b] by atomics, in any order."""
     i = vk.global_id(0)
     if i < values.shape[0] * values.shape[1] * values.shape[2]:
         a, n, b = place_in(values, i)
@@ -175,7 +176,7 @@ def scatter_atomic(where: vk.In[I, "A N B"], values: vk.In[T, "A N B"], y: vk.In
     groups=lambda where: vk.cdiv(where.shape[0] * where.shape[1] * where.shape[2], GROUP), local=GROUP, debug=False
 )
 def scatter_winners(where: vk.In[I, "A N B"], last: vk.InOut[vk.i32, "A E B"]):
-    """last[a, e, b] = the greatest n with where[a, n, b] = e; `last` holds -1 before."""
+    """last[a, e, b] = the largest n with where[a, n, b] = e, by atomic max; the caller initializes `last` to -1."""
     i = vk.global_id(0)
     if i < where.shape[0] * where.shape[1] * where.shape[2]:
         a, n, b = place_in(where, i)
@@ -186,7 +187,7 @@ def scatter_winners(where: vk.In[I, "A N B"], last: vk.InOut[vk.i32, "A E B"]):
 
 @vk.kernel(groups=lambda y: vk.cdiv(y.shape[0] * y.shape[1] * y.shape[2], GROUP), local=GROUP, debug=False)
 def scatter_last(last: vk.In[vk.i32, "A E B"], values: vk.In[T, "A N B"], y: vk.InOut[T, "A E B"]):
-    """y = values at the place that `last` names, where there is one."""
+    """y[a, e, b] = values[a, last[a, e, b], b] where `last` isn't -1: the second pass after `scatter_winners`."""
     i = vk.global_id(0)
     if i < y.shape[0] * y.shape[1] * y.shape[2]:
         a, e, b = place_in(y, i)
@@ -197,7 +198,7 @@ def scatter_last(last: vk.In[vk.i32, "A E B"], values: vk.In[T, "A N B"], y: vk.
 
 @vk.kernel(over="lines", debug=False)
 def scatter_put(
-    lines: vk.In[T, "A B"],  # noqa: ARG001  # its shape is that of the grid
+    lines: vk.In[T, "A B"],  # noqa: ARG001  # its shape gives the grid
     where: vk.In[I, "A N B"],
     values: vk.In[T, "A N B"],
     y: vk.InOut[T, "A E B"],

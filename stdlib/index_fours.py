@@ -1,7 +1,7 @@
-"""Reading at positions: which kernel for which device, and those for GPUs, of which an invocation reads four neighbours.
+"""Gathers along an axis: vec4 kernels for GPUs, and the functions that choose between them and those of `index`.
 
-Enters: x, integer indices, negative ones counted from the end. Leaves: y. A position out of range reads 0. Kernels of fours ask
-for lines of the result of whole fours, and for an indexed axis that has elements.
+Indices are integers; negative ones count from the end, and out-of-range ones read 0. The vec4 kernels compute four adjacent
+elements per invocation. They require that the last axis of the result be a multiple of four and the indexed axis nonempty.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ GROUP = 256
 
 @vk.func
 def place_of(position, extent):
-    """Whether a position lies within an axis of so many elements, and where it does so from the start (else 0)."""
+    """Return whether an index is in range for an axis of `extent` elements, and the index from the start (0 if it isn't)."""
     counted = vk.i64(position)
     counted = vk.where(counted < 0, counted + vk.i64(extent), counted)
     inside = (counted >= 0) & (counted < vk.i64(extent))
@@ -79,26 +79,26 @@ def take_fours(x: vk.In[T, "A E B"], where: vk.In[I, "N"], y: vk.Out[T, "A N B"]
             y[a, n, b + k] = vk.where(inside, values[k], T(0))
 
 
-def _in_fours(x: DeviceArray, y: DeviceArray, shortest: int = 2 * GROUP) -> bool:
-    """Whether invocations take four neighbours each of the result's lines, long enough to keep a workgroup busy."""
+def _supports_vec4(x: DeviceArray, y: DeviceArray, shortest: int = 2 * GROUP) -> bool:
+    """True if the vec4 kernels support the arrays and the rows of y, at least `shortest` long, keep a workgroup busy."""
     length = y.shape[-1]
     return device_class(y.device) == "gpu" and x.shape[1] > 0 and length % 4 == 0 and length >= shortest
 
 
 def take_last(x: DeviceArray, where: DeviceArray, y: DeviceArray) -> None:
     """y[a, n] = x[a, where[n]]."""
-    (take_last_fours if _in_fours(x, y) else index.take_last)(x, where, y)
+    (take_last_fours if _supports_vec4(x, y) else index.take_last)(x, where, y)
 
 
 def gather_last(x: DeviceArray, where: DeviceArray, y: DeviceArray) -> None:
     """y[a, n] = x[a, where[a, n]]."""
-    (gather_last_fours if _in_fours(x, y) else index.gather_last)(x, where, y)
+    (gather_last_fours if _supports_vec4(x, y) else index.gather_last)(x, where, y)
 
 
 def take(x: DeviceArray, where: DeviceArray, y: DeviceArray) -> None:
     """y[a, n, b] = x[a, where[n], b]."""
-    if _in_fours(x, y, 128) and x.strides[2] == 1:
-        fours = y.shape[2] // 4
-        take_fours(x, where, y, next((size for size in (32, 64, 128) if fours <= size), GROUP))
+    if _supports_vec4(x, y, 128) and x.strides[2] == 1:
+        vec4s = y.shape[2] // 4
+        take_fours(x, where, y, next((size for size in (32, 64, 128) if vec4s <= size), GROUP))
     else:
         index.take(x, where, y)

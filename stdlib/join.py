@@ -1,7 +1,6 @@
-"""Two arrays side by side in one launch, for GPUs.
+"""Concatenation of two matrices along their rows (cat) in one launch, for GPUs.
 
-Enters: two arrays as lines, elements as unsigned integers of their size where the device has them. Leaves: lines of the first one's
-elements, then the second one's. An invocation takes four elements of the result.
+Elements are copied as unsigned integers of their size, where the device supports them; an invocation copies four.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ GROUP = 256
 
 @vk.func
 def joined_at(p, q, i, length):
-    """The i-th element of the lines of both, which have so many elements together."""
+    """Load element i of the flattened result, whose rows have `length` elements."""
     first, line, c = p.shape[1], i // length, i % length
     if c < first:
         value = p[line, c]
@@ -33,7 +32,7 @@ def joined_at(p, q, i, length):
 
 @vk.kernel(groups=lambda y: vk.cdiv(y.shape[0], 4 * GROUP), local=GROUP, debug=False)
 def joined(p: vk.In[T, "A M"], q: vk.In[T, "A N"], y: vk.Out[T, "L"]):
-    """y = p[0], q[0], p[1], q[1]... An invocation takes four elements a workgroup's width apart, so that neighbours go together."""
+    """y = p[0], q[0], p[1], q[1]... An invocation copies four elements, GROUP apart, so that accesses are coalesced."""
     i, count, length = vk.group_id(0) * (4 * GROUP) + vk.local_id(0), y.shape[0], p.shape[1] + q.shape[1]
     if i + 3 * GROUP < count:
         values = ()
@@ -49,7 +48,7 @@ def joined(p: vk.In[T, "A M"], q: vk.In[T, "A N"], y: vk.Out[T, "L"]):
 
 @vk.kernel(groups=lambda y: vk.cdiv(y.shape[0] * (y.shape[1] // 4), GROUP), local=GROUP, debug=False)
 def joined_fours(p: vk.In[T, "A M"], q: vk.In[T, "A N"], y: vk.Out[T, "A L"]):
-    """y[a] = p[a], then q[a], where the lines of both have whole fours."""
+    """y[a] = p[a], then q[a], for rows whose lengths are multiples of four; a vec4 per invocation."""
     i, fours = vk.global_id(0), y.shape[1] // 4
     if i < y.shape[0] * fours:
         line, four, first = i // fours, i % fours, p.shape[1] // 4
@@ -63,7 +62,7 @@ def joined_fours(p: vk.In[T, "A M"], q: vk.In[T, "A N"], y: vk.Out[T, "A L"]):
 
 
 def join(p: DeviceArray, q: DeviceArray, y: DeviceArray) -> None:
-    """y[a] = p[a], then q[a]: arrays (a, elements) of one type that aren't empty; y lies in C order."""
+    """y[a] = p[a], then q[a]: nonempty matrices of one type; y is in C order."""
     p, q, y = (DeviceArray(x.buffer, x.offset, _bits(x), x.shape, x.strides) for x in (p, q, y))
     whole = all(x.shape[1] % 4 == 0 and x.strides[1] == 1 for x in (p, q))
     if whole and math.prod(y.shape) >= 4 * GROUP:
@@ -73,6 +72,6 @@ def join(p: DeviceArray, q: DeviceArray, y: DeviceArray) -> None:
 
 
 def _bits(x: DeviceArray) -> vk.DType:
-    if x.dtype.kind == "bool" and "int8" not in x.device.caps.features:  # what reads bools does without
+    if x.dtype.kind == "bool" and "int8" not in x.device.caps.features:  # without byte access
         return x.dtype
     return {1: vk.u8, 2: vk.u16, 4: vk.u32, 8: vk.u64}[x.dtype.itemsize]

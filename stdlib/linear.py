@@ -1,8 +1,8 @@
-"""Linear maps of few rows on GPUs: the product and the bias in one launch, the gradients of weight and bias in another.
+"""Small linear layers on GPUs: the product fused with the bias, and the gradients of weight and bias fused in one launch.
 
-Enters: x (M, K), weight (N, K), bias (N,), of any strides. Leaves: y (M, N), or the gradients of weight and bias. Products are
-added in ACC in the order of the sum, and converted once. A small layer has too few large tiles to keep a GPU busy, and costs
-less on the device than its launches cost the host: tiles are small here, and there are few launches.
+x is (M, K), weight (N, K), bias (N,) and y (M, N), of any strides. Products are accumulated in ACC in order of the summation
+index and converted once. A small layer has too few large tiles to keep a GPU busy, and its launches cost the host more time
+than the device takes to run it. These kernels therefore use small tiles and few launches.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ TILE = 32
 LANES = 256
 ROWS = LANES // TILE
 EACH = TILE // ROWS
-"""Elements of a tile that an invocation loads."""
+"""Elements of a tile that each invocation loads."""
 MOST_RESULTS = 1 << 20
-"""Results from which on large tiles keep a GPU busy."""
+"""Maximum number of results: beyond it, large tiles keep a GPU busy."""
 MOST_TERMS = 4096
-"""Terms of a sum from which on it is worth to be cut."""
+"""Maximum K: beyond it, split-K is faster."""
 
 
 @vk.func
 def multiply_tile(acc, left, right, row, column, MUL_ADD: vk.Const[Any]):
-    """acc += left.T @ right, the 2 x 2 results of an invocation in a tile."""
+    """acc += left.T @ right, for the 2 x 2 results of an invocation."""
     for k in vk.unroll(TILE):
         for i in vk.unroll(2):
             for j in vk.unroll(2):
@@ -49,7 +49,7 @@ def linear_tiles(
     BIASED: vk.Const[bool],
     MUL_ADD: vk.Const[Any],
 ):
-    """y = x @ weight.T + bias, in tiles of 32 x 32; the next factors are on their way while these are multiplied."""
+    """y = x @ weight.T + bias in 32 x 32 tiles; the next tiles of x and weight are prefetched into registers."""
     left, right = vk.shared(ACC, (TILE, TILE + 1)), vk.shared(ACC, (TILE, TILE + 1))
     next_x, next_w = vk.local(ACC, EACH), vk.local(ACC, EACH)
     acc = vk.local(ACC, (2, 2))
@@ -94,7 +94,7 @@ def gradient_tiles(
     BIASED: vk.Const[bool],
     MUL_ADD: vk.Const[Any],
 ):
-    """weight = g.T @ x, bias = the sum of the rows of g, in tiles of 32 x 32; the workgroups at the left edge sum up for bias."""
+    """weight = g.T @ x and bias = g.sum(0) in 32 x 32 tiles; the workgroups of the first column compute the bias."""
     left, right = vk.shared(ACC, (TILE, TILE + 1)), vk.shared(ACC, (TILE, TILE + 1))
     next_g, next_x = vk.local(ACC, EACH), vk.local(ACC, EACH)
     acc = vk.local(ACC, (2, 2))
@@ -133,22 +133,25 @@ def gradient_tiles(
 
 
 def takes(device: Any, dtype: vk.DType, rows: int, columns: int, depth: int) -> bool:
-    """Whether a product of (rows, depth) and (depth, columns) with one of these kernels is best; none of them may be 0."""
+    """True if one of these kernels is the best choice for a product of (rows, depth) and (depth, columns).
+
+    False if an extent is 0.
+    """
     if device_class(device) != "gpu" or not dtype.is_float or not 0 < rows * columns <= MOST_RESULTS:
         return False
     return 0 < depth <= MOST_TERMS and not (dtype.itemsize < 4 and device.caps.matrices)
 
 
 def linear(x: Any, weight: Any, bias: Any, y: Any, accumulate: vk.DType) -> None:
-    """Queues y = x @ weight.T + bias (or None), all arrays of two axes, the bias of one."""
-    linear_tiles(x, weight, _first(weight) if bias is None else bias, y, accumulate, bias is not None, vk.fma)
+    """Queue y = x @ weight.T + bias; all arrays have two axes, the bias has one or is None."""
+    linear_tiles(x, weight, _placeholder(weight) if bias is None else bias, y, accumulate, bias is not None, vk.fma)
 
 
 def linear_gradients(g: Any, x: Any, weight: Any, bias: Any, accumulate: vk.DType) -> None:
-    """Queues weight = g.T @ x and bias (or None) = the sum of the rows of g."""
-    gradient_tiles(g, x, weight, _first(weight) if bias is None else bias, accumulate, bias is not None, vk.fma)
+    """Queue weight = g.T @ x and, unless bias is None, bias = g.sum(0)."""
+    gradient_tiles(g, x, weight, _placeholder(weight) if bias is None else bias, accumulate, bias is not None, vk.fma)
 
 
-def _first(array: Any) -> Any:
-    """An array in place of one that isn't read or written."""
+def _placeholder(array: Any) -> Any:
+    """Return a placeholder for an argument that isn't accessed."""
     return DeviceArray(array.buffer, array.offset, array.dtype, (1,), (1,))

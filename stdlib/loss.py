@@ -1,8 +1,8 @@
-"""Losses: of pairs of values, and of rows of scores against class indices.
+"""Loss functions: elementwise losses, and cross entropy and NLL of rows of scores against class indices.
 
-Enters: for `map2` and `map3` (see `elementwise`) device functions of a prediction and a target; for class indices dense
-scores seen as (outer, C, inner), targets (outer, inner), and the statistics of `softmax.row_statistics`. Leaves: one loss per
-element or row.
+The elementwise losses are device functions of a prediction and a target for `elementwise.map2` and `map3`. The others take dense
+scores viewed as (outer, C, inner) and targets (outer, inner), and produce one loss per row; cross entropy also uses the row
+statistics of `softmax.row_statistics`.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ A = TypeVar("A", bound=vk.Element)
 LOCAL = 64
 BLOCK = 32
 LEAST_LOG = -100
-"""What logarithms are limited to in binary cross entropy, so that a certain but wrong prediction has a finite loss."""
+"""Lower bound of the logarithms in binary cross entropy: a confident wrong prediction has a finite loss."""
 
 
-# -- of pairs of values
+# -- elementwise losses
 
 
 @vk.func
@@ -78,7 +78,7 @@ def log_divergence(x, t):
     return vk.exp(t) * (t - x)
 
 
-# -- of rows against class indices
+# -- losses of rows against class indices
 
 
 @vk.kernel(groups=lambda y: vk.cdiv(y.shape[0] * y.shape[1], LOCAL), local=LOCAL, debug=False)
@@ -91,7 +91,7 @@ def smoothing_sums(
     length: vk.i32,
     WEIGHT: vk.Const[bool],
 ):
-    """y = the sum over each chunk of weight * -log softmax(x)."""
+    """y = the sum over each chunk of weight * -log softmax(x), for label smoothing."""
     e = vk.global_id(0)
     if e >= y.shape[0] * y.shape[1]:
         return
@@ -127,7 +127,7 @@ def cross_entropy_rows(
     WEIGHT: vk.Const[bool],
     SMOOTH: vk.Const[bool],
 ):
-    """loss = each row's cross entropy, 0 where its target is `ignored`; scale = the weight of its class, or 0."""
+    """loss = the cross entropy of each row, scale = the weight of its target class; both 0 where the target is `ignored`."""
     k, i = vk.global_id(0), vk.global_id(1)
     t = vk.i64(target[i, k])
     value, factor = A(0), A(0)
@@ -154,8 +154,11 @@ def cross_entropy_rows(
 def slope_factors(
     g, t, classes, weight, weights, m, s, row, ignored, smoothing, A: vk.Const[object], WEIGHT: vk.Const[bool]
 ):
-    """(share of the target, share of every class, maximum, factor of exp(x - maximum)) in the gradient of a row; 0 where
-    the row's loss counts nothing."""
+    """Return (one, even, top, factor) for the gradient of a row.
+
+    The gradient is exp(x[c] - top) * factor - even * weight[c], minus `one` at the target class. `top` is the maximum of the
+    row; `one`, `even` and `factor` are 0 for rows without a loss.
+    """
     here, one = A(0), A(0)
     if t != ignored and t >= 0 and t < classes:
         here = A(g)
@@ -187,7 +190,7 @@ def cross_entropy_slopes(
     smoothing: A,
     WEIGHT: vk.Const[bool],
 ):
-    """y = the gradient of x from g, that of each row's loss. `weights`: the sum of all weights, one element."""
+    """y = the gradient of x, from g, the gradient of each row's loss. `weights` has one element, the sum of all weights."""
     e = vk.global_id(0)
     if e >= m.shape[0] * m.shape[1]:
         return
@@ -218,12 +221,12 @@ def cross_entropy_slopes_of_groups(
     s: vk.In[A, "rows parts"],
     y: vk.Out[R, "rows C"],
     length: vk.i32,
-    chunks: vk.i32,  # noqa: ARG001  # of the grid
+    chunks: vk.i32,  # noqa: ARG001  # used by `groups`
     ignored: vk.i64,
     smoothing: A,
     WEIGHT: vk.Const[bool],
 ):
-    """As `cross_entropy_slopes`, a workgroup per chunk of a row."""
+    """Like `cross_entropy_slopes`, with a workgroup per chunk of a row."""
     lane, row = vk.i32(vk.local_id(0)), vk.group_id(0)
     first = vk.i32(vk.group_id(1)) * length
     t = vk.i64(target[row, 0])
@@ -249,7 +252,7 @@ def nll_rows(
     ignored: vk.i64,
     WEIGHT: vk.Const[bool],
 ):
-    """loss = -weight[t] x[t] with each row's target t, 0 where it is `ignored`; scale = weight[t], or 0."""
+    """loss = -weight[t] * x[t] and scale = weight[t] for the target t of each row; both 0 where it is `ignored`."""
     k, i = vk.global_id(0), vk.global_id(1)
     t = vk.i64(target[i, k])
     value, factor = A(0), A(0)
@@ -272,7 +275,7 @@ def nll_slopes(
     scale: vk.In[A, "outer inner"],
     y: vk.Out[R, "outer C inner"],
 ):
-    """y = -scale g at each row's target, 0 elsewhere."""
+    """y = -scale * g at each row's target, 0 elsewhere."""
     k, c, i = vk.global_id(0), vk.global_id(1), vk.global_id(2)
     y[i, c, k] = R(vk.where(vk.i64(target[i, k]) == c, -(scale[i, k] * A(g[i, k])), 0))
 
@@ -287,17 +290,17 @@ def cross_entropy(
     ignored: int,
     smoothing: float,
 ) -> tuple[DeviceArray, DeviceArray]:
-    """Writes loss and scale, one element per row; returns the statistics that the gradient takes. x isn't empty."""
+    """Compute loss and scale, one element per row of a nonempty x; return the statistics for `cross_entropy_gradient`."""
     m, s, length = row_statistics(x)
     smooth = m
     if smoothing:
         smooth = scratch(m.shape, m.dtype, x.device)
-        smoothing_sums(x, m, s, _line(m if weight is None else weight), smooth, length, weight is not None)
+        smoothing_sums(x, m, s, _vector(m if weight is None else weight), smooth, length, weight is not None)
     factors = m if weight is None else weight
     cross_entropy_rows(
         x,
         target,
-        _line(factors),
+        _vector(factors),
         m,
         s,
         smooth,
@@ -311,8 +314,8 @@ def cross_entropy(
     return m, s
 
 
-def _line(array: DeviceArray) -> DeviceArray:
-    """An array that isn't read, as one axis."""
+def _vector(array: DeviceArray) -> DeviceArray:
+    """Return the array if it has one axis, else a placeholder for an argument that isn't read."""
     return array if len(array.shape) == 1 else DeviceArray(array.buffer, array.offset, array.dtype, (1,), (1,))
 
 
@@ -328,9 +331,9 @@ def cross_entropy_gradient(
     ignored: int,
     smoothing: float,
 ) -> None:
-    """y = the gradient of x. `weights`: the sum of `weight`, of one element."""
+    """y = the gradient of x. `weights` has one element, the sum of `weight`."""
     m, s = statistics
-    factors, whole = _line(m if weight is None else weight), _line(m if weights is None else weights)
+    factors, whole = _vector(m if weight is None else weight), _vector(m if weights is None else weights)
     flags = (ignored, float(smoothing), weight is not None)
     if by_groups(x):
         chunks = m.shape[1]
@@ -350,11 +353,11 @@ def nll(
     *,
     ignored: int,
 ) -> None:
-    """Writes loss and scale, one element per row."""
-    nll_rows(x, target, _line(scale) if weight is None else weight, loss, scale, ignored, weight is not None)
+    """Compute loss and scale, one element per row."""
+    nll_rows(x, target, _vector(scale) if weight is None else weight, loss, scale, ignored, weight is not None)
 
 
 def nll_gradient(g: DeviceArray, target: DeviceArray, scale: DeviceArray, y: DeviceArray) -> None:
-    """y = the gradient of x from that of each row's loss."""
+    """y = the gradient of x, from g, the gradient of each row's loss."""
     if 0 not in y.shape:
         nll_slopes(g, target, scale, y)

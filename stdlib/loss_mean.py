@@ -1,8 +1,8 @@
-"""The mean of the losses of rows, weighted by their classes, in one launch.
+"""Weighted mean of per-row losses in one launch, optionally fused with the cross entropy itself.
 
-Enters: losses that have been multiplied with their weights, and the weights, one per row; or, where there are few, the scores
-that cross entropy is to be computed of. Leaves: the sum of losses divided by the sum of weights, and one divided by that sum, for
-the gradient. The order of the sums depends on the number of rows alone.
+Takes the losses, already multiplied by their class weights, and the weights, one per row; for small inputs, the scores
+instead, whose cross entropy it computes. Produces sum(losses) / sum(weights), and 1 / sum(weights) for the gradient. The
+order of summation depends only on the number of rows.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ A = TypeVar("A", bound=vk.Element)
 
 GROUP = 256
 MOST_ROWS = 1 << 18
-"""Rows that one workgroup sums up; more are worth several launches."""
+"""Maximum number of rows that one workgroup sums; for more, several launches are faster."""
 MOST_SCORES = 8192
-"""Scores that one workgroup goes through."""
+"""Maximum number of scores for the fused cross entropy, which runs on one workgroup."""
 
 
 @vk.kernel(groups=1, local=GROUP, debug=False)
 def mean_by_group(
     loss: vk.In[T, "N"], scale: vk.In[A, "N"], y: vk.Out[T, "1"], inverse: vk.Out[A, "1"], ACC: vk.Const[Any]
 ):
-    """One workgroup: each invocation sums every GROUP-th row, then a tree."""
+    """One workgroup: each invocation sums every GROUP-th row, followed by a tree reduction."""
     sums, weights = vk.shared(ACC, GROUP), vk.shared(ACC, GROUP)
     lane = vk.local_id(0)
     total, weight = ACC(0), ACC(0)
@@ -70,12 +70,12 @@ def mean_by_one(
 
 
 def takes(rows: int, device: Any) -> bool:
-    """Whether one launch sums up that many rows well."""
+    """True if `mean_of_rows` is the best choice for that many rows."""
     return 0 < rows <= (MOST_ROWS if device_class(device) == "gpu" else CPU_LOOP)
 
 
 def mean_of_rows(loss: DeviceArray, scale: DeviceArray, y: DeviceArray, inverse: DeviceArray) -> None:
-    """y = sum(loss) / sum(scale), inverse = 1 / sum(scale); all of one axis, loss and scale dense."""
+    """y = sum(loss) / sum(scale), inverse = 1 / sum(scale); all have one axis, and loss and scale are dense."""
     run = mean_by_group if device_class(loss.device) == "gpu" else mean_by_one
     run(loss, scale, y, inverse, scale.dtype)
 
@@ -93,8 +93,9 @@ def cross_entropy_by_group(
     WEIGHT: vk.Const[bool],
     ACC: vk.Const[Any],
 ):
-    """y = the mean cross entropy, inverse = 1 / the sum of the rows' weights; m and s are each row's maximum and its sum of
-    exp(x - m). One workgroup, an invocation takes every GROUP-th row.
+    """y = the mean cross entropy, inverse = 1 / the sum of the rows' weights.
+
+    m and s are each row's maximum and its sum of exp(x - m). One workgroup; each invocation processes every GROUP-th row.
     """
     sums, weights = vk.shared(ACC, GROUP), vk.shared(ACC, GROUP)
     lane = vk.local_id(0)
@@ -144,7 +145,7 @@ def slopes_of_mean(
     ignored: vk.i64,
     WEIGHT: vk.Const[bool],
 ):
-    """y = the gradient of x from g, that of the mean."""
+    """y = the gradient of x, from g, the gradient of the mean."""
     i, c = vk.index()
     t = vk.i64(target[i])
     factor = A(0)
@@ -159,7 +160,7 @@ def slopes_of_mean(
 
 
 def takes_scores(rows: int, classes: int, device: Any) -> bool:
-    """Whether one workgroup computes the mean cross entropy of so many scores well."""
+    """True if `cross_entropy_mean` is the best choice for that many scores."""
     return 0 < rows * classes <= MOST_SCORES and device_class(device) == "gpu"
 
 
@@ -172,14 +173,17 @@ def cross_entropy_mean(
     inverse: DeviceArray,
     ignored: int,
 ) -> None:
-    """Writes y and inverse, of one element, and the statistics of rows. x: two axes, target and statistics: one."""
+    """Compute y and inverse, of one element each, and the row statistics (m, s).
+
+    x has two axes; target and statistics have one.
+    """
     m, s = statistics
-    factors = _line(x) if weight is None else weight
+    factors = _placeholder(x) if weight is None else weight
     cross_entropy_by_group(x, target, factors, m, s, y, inverse, ignored, weight is not None, inverse.dtype)
 
 
-def _line(array: DeviceArray) -> DeviceArray:
-    """An array of one axis in place of one that isn't read."""
+def _placeholder(array: DeviceArray) -> DeviceArray:
+    """Return a placeholder of one axis for an argument that isn't read."""
     return DeviceArray(array.buffer, array.offset, array.dtype, (1,), (1,))
 
 
@@ -193,6 +197,6 @@ def cross_entropy_slopes(
     y: DeviceArray,
     ignored: int,
 ) -> None:
-    """y = the gradient of x from that of the mean."""
+    """y = the gradient of x, from g, the gradient of the mean."""
     m, s = statistics
     slopes_of_mean(g, inverse, x, target, m if weight is None else weight, m, s, y, ignored, weight is not None)

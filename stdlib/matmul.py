@@ -1,7 +1,7 @@
-"""Matrix products: c[g, i, j] = sum over k of a[g, i, k] * b[g, k, j], for every matrix g of a batch.
+"""Batched matrix multiplication: c[g, i, j] = sum over k of a[g, i, k] * b[g, k, j].
 
-Enters: arrays of three axes, of any strides (transposed views, broadcast batches). Leaves: c. Products are added in
-ACC, in the order of k, and converted once. `multiply` chooses the variant for the device.
+Arrays have three axes and any strides (transposed views, broadcast batches). Products are accumulated in ACC, in the order of
+k, and converted once. `multiply` chooses the kernel for the device.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ LARGE = 128
 DEPTH = 16
 EACH = 4
 MANY_TILES = 64
-"""Large tiles from which on they keep a GPU busy."""
+"""Minimum number of large tiles that keeps a GPU busy."""
 
 MOST_K = 16384
-"""Rounds of one invocation of `multiply_registers`; longer products are cut by the caller."""
+"""Maximum K of the register-blocked kernels, which loop over it; the caller splits longer products."""
 
 
 @vk.func
@@ -53,8 +53,9 @@ def multiply_tiles(
     B_ROWS: vk.Const[bool],
     MUL_ADD: vk.Const[Any] = plain_mul_add,
 ):
-    """Tiles of 64 x 64 in shared memory, 4 x 4 results per invocation. A_ROWS, B_ROWS: neighbours in a row of the
-    matrix are neighbours in memory, so that the workgroup loads along rows; else along columns.
+    """Tiles of 64 x 64 staged through shared memory, 4 x 4 results per invocation.
+
+    A_ROWS, B_ROWS: the matrix is row-major, so that coalesced loads run along rows; else along columns.
     """
     a_tile, b_tile = vk.shared(ACC, (DEPTH, TILE + 4)), vk.shared(ACC, (DEPTH, TILE + 4))
     lane, g = vk.local_id(0), vk.group_id(2)
@@ -107,9 +108,10 @@ def multiply_large_tiles(
     A_ROWS: vk.Const[bool],
     B_ROWS: vk.Const[bool],
 ):
-    """Tiles of 128 x 128 in shared memory, in vectors of four, 8 x 8 results per invocation; the next tiles are on
-    their way into registers while these are multiplied. Loads past an edge repeat its last row or column, those past
-    the depth are 0.
+    """Tiles of 128 x 128 staged through shared memory as vec4, 8 x 8 results per invocation.
+
+    The next tiles are prefetched into registers while the current ones are multiplied. Loads past an edge of c repeat the
+    last row or column; loads past the end of K are 0.
     """
     V = vk.vec(ACC, 4)
     a_tile, b_tile = vk.shared(V, (DEPTH, LARGE // 4 + 1)), vk.shared(V, (DEPTH, LARGE // 4 + 1))
@@ -156,7 +158,7 @@ def multiply_large_tiles(
 
 @vk.func
 def four_of_a(a, g, row, k, quad, last, depth, ACC):
-    """Four elements of a column of a tile of a."""
+    """Load four adjacent elements of column k of a tile of a, rows row + 4 quad to row + 4 quad + 3."""
     r, inside, p = row + quad * 4, k < depth, vk.min(k, depth - 1)
     x, y = ACC(a[g, vk.min(r, last), p]), ACC(a[g, vk.min(r + 1, last), p])
     z, w = ACC(a[g, vk.min(r + 2, last), p]), ACC(a[g, vk.min(r + 3, last), p])
@@ -167,7 +169,7 @@ def four_of_a(a, g, row, k, quad, last, depth, ACC):
 
 @vk.func
 def four_of_b(b, g, column, k, quad, last, depth, ACC):
-    """Four elements of a row of a tile of b."""
+    """Load four adjacent elements of row k of a tile of b, columns column + 4 quad to column + 4 quad + 3."""
     r, inside, p = column + quad * 4, k < depth, vk.min(k, depth - 1)
     x, y = ACC(b[g, p, vk.min(r, last)]), ACC(b[g, p, vk.min(r + 1, last)])
     z, w = ACC(b[g, p, vk.min(r + 2, last)]), ACC(b[g, p, vk.min(r + 3, last)])
@@ -178,13 +180,13 @@ def four_of_b(b, g, column, k, quad, last, depth, ACC):
 
 @vk.func
 def along(lane, step, depth_first):
-    """Which four rows (of a) or columns (of b) of a tile an invocation loads in a step."""
+    """Return the group of four rows (of a) or columns (of b) of a tile that an invocation loads in a step."""
     return vk.where(depth_first, lane // 16 + 16 * step, lane % 32)
 
 
 @vk.func
 def across(lane, step, depth_first):
-    """The place along the depth that an invocation loads in a step: neighbours along it, or not."""
+    """Return the k within a tile that an invocation loads in a step. With `depth_first`, adjacent lanes load adjacent k."""
     return vk.where(depth_first, lane % 16, lane // 32 + 8 * step)
 
 
@@ -206,8 +208,10 @@ def multiply_registers(
     COLUMNS: vk.Const[int],
     LANES: vk.Const[int],
 ):
-    """ROWS x COLUMNS results per invocation, no shared memory: the workgroup shares its elements of a, lanes lie along
-    a row of b. Rows and columns past the end repeat the last one and aren't stored.
+    """ROWS x COLUMNS results per invocation in registers, without shared memory.
+
+    Elements of a are uniform across the workgroup; lanes are adjacent along a row of b. Rows and columns past the end repeat
+    the last one and aren't stored.
     """
     lane, g = vk.local_id(0), vk.group_id(2)
     row, column = vk.group_id(1) * ROWS, vk.group_id(0) * (LANES * COLUMNS) + lane
@@ -243,8 +247,9 @@ def multiply_broadcast(
     COLUMNS: vk.Const[int],
     SIZE: vk.Const[int],
 ):
-    """As `multiply_registers`, a workgroup being one subgroup of SIZE lanes: each lane loads the element of a for one
-    of ROWS rows, and the others get it by broadcast.
+    """Like `multiply_registers`, with one subgroup of SIZE lanes per workgroup.
+
+    Each lane loads the element of a for one of the ROWS rows, and a subgroup broadcast distributes it.
     """
     lanes = vk.subgroup()
     lane, g = vk.i32(vk.local_id(0)), vk.group_id(2)
@@ -281,7 +286,7 @@ def multiply_pairs(
     PAIRS: vk.Const[int],
     SIZE: vk.Const[int],
 ):
-    """As `multiply_broadcast`, of f32 read two at a time: pairs along the depth of a, and along the rows of b."""
+    """Like `multiply_broadcast`, for f32 loaded as 64-bit words of two: pairs along K of a, and along the rows of b."""
     lanes = vk.subgroup()
     lane, g = vk.i32(vk.local_id(0)), vk.group_id(2)
     row, column = vk.i32(vk.group_id(1)) * ROWS, vk.i32(vk.group_id(0)) * (SIZE * PAIRS) + lane
@@ -316,7 +321,7 @@ def _on_gpu(a: Any, b: Any, c: Any, accumulate: Any) -> None:
 
 
 def multiply_whole(a: Any, b: Any, c: Any, accumulate: Any) -> None:
-    """Queues the product on a GPU, each result summed by one workgroup."""
+    """Queue the product on a GPU without split-K: each result is computed by one workgroup."""
     if multiply_by_matrices(a, b, c):
         return
     a_rows = abs(a.strides[2]) <= abs(a.strides[1])
@@ -327,7 +332,7 @@ def multiply_whole(a: Any, b: Any, c: Any, accumulate: Any) -> None:
         return
     if large:
         multiply_large_tiles(a, b, c, accumulate, a_rows, b_rows)
-    else:  # fused by name: drivers don't fuse by themselves where signed zeros and infinities are kept
+    else:  # an explicit fma: drivers don't contract where signed zeros and infinities are preserved
         multiply_tiles(a, b, c, accumulate, a_rows, b_rows, vk.fma if accumulate.is_float else plain_mul_add)
 
 
@@ -335,7 +340,7 @@ def multiply_whole(a: Any, b: Any, c: Any, accumulate: Any) -> None:
 def _on_cpu(a: Any, b: Any, c: Any, accumulate: Any) -> None:
     caps = c.device.caps
     rows, columns, size = *c.shape[1:], caps.subgroup_size
-    if caps.kind == "interpreter":  # the fewer operations per round the better: invocations cost nothing
+    if caps.kind == "interpreter":  # the cost is in operations per iteration, not in invocations
         multiply_registers(a, b, c, accumulate, 1, 1, size)
     elif caps.kind == "llvm-cpu" or rows < 4 or "subgroup_shuffle" not in caps.features:
         multiply_registers(a, b, c, accumulate, min(rows, 8), 2 if columns > size else 1, size)
@@ -346,27 +351,27 @@ def _on_cpu(a: Any, b: Any, c: Any, accumulate: Any) -> None:
 
 
 def in_pairs(array: Any) -> bool:
-    """Whether an array of f32 can be read two neighbours of a row at a time."""
+    """True for arrays of f32 that can be read as 64-bit words of two adjacent elements of a row."""
     even = array.shape[2] % 2 == 0 and all(s % 2 == 0 for s in array.strides[:2]) and array.offset % 8 == 0
     return array.dtype is vk.f32 and even and array.strides[2] == 1
 
 
 def words(array: Any) -> DeviceArray:
-    """An array for which `in_pairs` holds, as words of two elements."""
+    """View an array for which `in_pairs` is true as 64-bit words of two elements."""
     shape = (*array.shape[:2], array.shape[2] // 2)
     return DeviceArray(array.buffer, array.offset, vk.u64, shape, (*(s // 2 for s in array.strides[:2]), 1))
 
 
 def multiply(a: Any, b: Any, c: Any, accumulate: Any) -> None:
-    """Queues the product on the device of c. On devices of class "cpu" K is at most `MOST_K`."""
+    """Queue the product on the device of c. On devices of class "cpu", K must be at most `MOST_K`."""
     if device_class(c.device) == "gpu" and multiply_reduced(a, b, c):
         return
-    words_of_best = tuned_words(a, b, c)
-    if words_of_best is not None:
-        from vkjit.stdlib.matmul_variants import variants_of  # it knows all variants
+    best_name = tuned_words(a, b, c)
+    if best_name is not None:
+        from vkjit.stdlib.matmul_variants import variants_of  # imported late: it imports this module
 
-        for words_of_one, launch in variants_of(a, b, c, accumulate):
-            if words_of_one == words_of_best:
+        for name, launch in variants_of(a, b, c, accumulate):
+            if name == best_name:
                 launch()
                 return
     choose("matmul", c.device)(a, b, c, accumulate)

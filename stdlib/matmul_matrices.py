@@ -1,9 +1,9 @@
-"""Matrix products on cooperative matrices: c[g, i, j] = sum over k of a[g, i, k] * b[g, k, j].
+"""Matrix multiplication on cooperative matrices: c[g, i, j] = sum over k of a[g, i, k] * b[g, k, j].
 
-Enters: arrays of three axes whose rows, or columns, are neighbours in memory and begin at multiples of 16 bytes. Leaves:
-c. Tiles of a and b lie in shared memory in vectors of 16 bytes, rows padded by one; while the subgroups multiply one
-slice of them, the next one is on its way into matrices, and the next tiles into registers. A tile of a may reach over
-several tiles of b along the depth, so that whole lines of memory are read of both.
+Arrays have three axes; rows or columns are contiguous and 16-byte aligned. Tiles of a and b are staged in shared memory as
+16-byte vectors, with rows padded by one vector against bank conflicts. The loop is software-pipelined: while the subgroups
+multiply one K slice, they load the next one from shared memory into matrices, and the next tiles from global memory into
+registers. A tile of a may span several tiles of b along K, so that both are read in whole cache lines.
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ R = TypeVar("R", bound=vk.Element)
 
 @dataclass(frozen=True, slots=True)
 class TileShape:
-    """How a workgroup's tile is made: `rows` x `columns` results, by `down` x `across` subgroups, `depth` of b (and
-    `halves` times that of a) in shared memory at a time. `early`: the next loads are issued between the barriers.
+    """Tile shape of a workgroup.
+
+    `rows` x `columns` results are computed by `down` x `across` subgroups. Shared memory holds `depth` elements of b along K,
+    and `halves` times as many of a. With `early`, the next global loads are issued between the two barriers. `band` is the
+    height in tiles of the bands of the swizzled tile order.
     """
 
     rows: int
@@ -40,7 +43,7 @@ class TileShape:
 
 @vk.func
 def left_matrix(sg, tile, line, k, T, ALONG, E, MM, MK):
-    """The matrix of a at a line of the tile, from k on along the depth."""
+    """Load the MM x MK matrix of a at row `line` of the tile and position k along K."""
     if ALONG:
         q = k // E
         return sg.load(tile[line : line + MM, q : q + MK // E], "a", dtype=T)
@@ -51,7 +54,7 @@ def left_matrix(sg, tile, line, k, T, ALONG, E, MM, MK):
 
 @vk.func
 def right_matrix(sg, tile, column, k, T, ALONG, E, MN, MK):
-    """The matrix of b at a column of the tile, from k on along the depth."""
+    """Load the MK x MN matrix of b at `column` of the tile and position k along K."""
     if ALONG:
         q = k // E
         return sg.load(tile[column : column + MN, q : q + MK // E], "b", "column", dtype=T)
@@ -65,7 +68,7 @@ def right_matrix(sg, tile, column, k, T, ALONG, E, MN, MK):
     local=lambda PLAN: PLAN[4] * PLAN[5] * PLAN[6],
     debug=False,
 )
-def multiply_tiles_of_matrices(  # noqa: PLR0915  one pipeline, which falls apart in pieces
+def multiply_tiles_of_matrices(  # noqa: PLR0915  one software pipeline, harder to follow in pieces
     a: vk.In[vk.u32, "X"],
     b: vk.In[vk.u32, "Y"],
     c: vk.Out[R, "G M N"],
@@ -78,8 +81,10 @@ def multiply_tiles_of_matrices(  # noqa: PLR0915  one pipeline, which falls apar
     ACC: vk.Const[Any],
     PLAN: vk.Const[Any],
 ):
-    """`depth`, lines and batches are given in vectors of 16 bytes. PLAN is what `_plan` makes: E elements are 16 bytes,
-    matrices are MM x MN, MK deep; A_ALONG, B_ALONG: vectors lie along the depth.
+    """c = a @ b in tiles of BM x BN results. PLAN is the tuple of compile-time parameters that `_plan` returns.
+
+    `depth`, the line strides and the batch strides are in 16-byte vectors of E elements. Matrix products are MM x MN x MK.
+    A_ALONG, B_ALONG: the vectors lie along K. EXACT: K is a multiple of the tile's. EDGES: c isn't covered by whole tiles.
     """
     BM, BN, BK, HALVES, DOWN, ACROSS, SIZE, MM, MN, MK, E, A_ALONG, B_ALONG, EXACT, EDGES, EARLY, BAND = PLAN
     V = vk.vec(vk.u32, 4)
@@ -204,7 +209,7 @@ def multiply_tiles_of_matrices(  # noqa: PLR0915  one pipeline, which falls apar
 
 @dataclass(frozen=True, slots=True)
 class _Operands:
-    """Both factors as the kernel takes them."""
+    """Both operands as arrays of 16-byte vectors; `each` is the number of elements per vector."""
 
     a: Operand
     b: Operand
@@ -216,7 +221,7 @@ class _Operands:
 
 
 def _operands(a: DeviceArray, b: DeviceArray) -> _Operands | None:
-    """The factors, unless their layout doesn't allow it."""
+    """Return the operands of the kernel, or None if their layout isn't supported."""
     left, right = flat_operand(a, vk.u32), flat_operand(b, vk.u32)
     each = 16 // a.dtype.itemsize
     if left is None or right is None or a.shape[2] % each:
@@ -224,17 +229,17 @@ def _operands(a: DeviceArray, b: DeviceArray) -> _Operands | None:
     return _Operands(left, right, each)
 
 
-def _stores(c: DeviceArray) -> bool:
-    """Whether matrices can be stored to the results: at multiples of 16 bytes."""
+def _can_store(c: DeviceArray) -> bool:
+    """True if cooperative matrices can be stored to c: its rows begin at multiples of 16 bytes."""
     return c.offset % 16 == 0 and c.shape[2] * c.dtype.itemsize % 16 == 0
 
 
-def _plan(c: DeviceArray, depth: int, found: _Operands, shape: MatrixShape, tile: TileShape) -> tuple[Any, ...]:
-    """What the kernel is compiled for."""
+def _plan(c: DeviceArray, depth: int, operands: _Operands, shape: MatrixShape, tile: TileShape) -> tuple[Any, ...]:
+    """Return PLAN, the compile-time parameters of the kernel."""
     edges = c.shape[1] % tile.rows != 0 or c.shape[2] % tile.columns != 0
     return (
         tile.rows, tile.columns, tile.depth, tile.halves, tile.down, tile.across, c.device.caps.subgroup_size,
-        shape.m, shape.n, shape.k, found.each, *found.along, depth % (tile.depth * tile.halves) == 0, edges, tile.early,
+        shape.m, shape.n, shape.k, operands.each, *operands.along, depth % (tile.depth * tile.halves) == 0, edges, tile.early,
         tile.band,
     )  # fmt: skip
 
@@ -242,34 +247,34 @@ def _plan(c: DeviceArray, depth: int, found: _Operands, shape: MatrixShape, tile
 def multiply_matrices(
     a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any, shape: MatrixShape, tile: TileShape
 ) -> bool:
-    """Queues the product on the device of c, unless the arrays' layout doesn't allow it: then False.
+    """Queue the product on the device of c; return False if the layout of the arrays isn't supported.
 
-    c is contiguous, its rows begin at multiples of 16 bytes. The tile has to fit the device: see `fits`.
+    c is contiguous, with rows that begin at multiples of 16 bytes. The tile must fit the device (see `fits`).
     """
-    found = _operands(a, b)
-    if found is None or not _stores(c):
+    operands = _operands(a, b)
+    if operands is None or not _can_store(c):
         return False
-    _launch(a, c, accumulate, found, _plan(c, a.shape[2], found, shape, tile))
+    _launch(a, c, accumulate, operands, _plan(c, a.shape[2], operands, shape, tile))
     return True
 
 
-def _launch(a: DeviceArray, c: DeviceArray, accumulate: Any, found: _Operands, plan: tuple[Any, ...]) -> None:
+def _launch(a: DeviceArray, c: DeviceArray, accumulate: Any, operands: _Operands, plan: tuple[Any, ...]) -> None:
     multiply_tiles_of_matrices(
-        found.a.words, found.b.words, c, a.shape[2] // found.each, found.a.line, found.a.batch, found.b.line,
-        found.b.batch, a.dtype, accumulate, plan,
+        operands.a.words, operands.b.words, c, a.shape[2] // operands.each, operands.a.line, operands.a.batch, operands.b.line,
+        operands.b.batch, a.dtype, accumulate, plan,
     )  # fmt: skip
 
 
 ACCUMULATORS = {"f16": "f32", "bf16": "f32", "i8": "i32", "u8": "u32"}
-"""Element types of products on matrices, and the types in which they are summed."""
+"""Maps element types of cooperative matrices to their accumulator types."""
 LEAST_TILES = 96
-"""Workgroups from which on a large device is busy."""
+"""Minimum number of workgroups that keeps a large GPU busy."""
 DEPTH_BYTES = 64
-"""Bytes of a tile along the depth: 32 elements of 16 bits."""
+"""Extent of a tile along K in bytes: 32 elements of 16 bits."""
 
 
 def tiles_of(each: int) -> tuple[TileShape, ...]:
-    """The tiles that are tried, the largest first, for elements of which `each` make 16 bytes."""
+    """Return the candidate tiles, largest first; `each` is the number of elements in 16 bytes."""
     depth = DEPTH_BYTES // 16 * each
     return (
         TileShape(256, 128, depth, 4, 2, 2, early=True),
@@ -280,7 +285,7 @@ def tiles_of(each: int) -> tuple[TileShape, ...]:
 
 
 def fits(tile: TileShape, shape: MatrixShape, each: int, caps: DeviceCaps, along: tuple[bool, bool]) -> bool:
-    """Whether a device can run a tile, the operands' vectors lying along the depth or not."""
+    """True if a device can run a tile. `along`: whether the vectors of a and b lie along K."""
     count = tile.down * tile.across * caps.subgroup_size
     if tile.rows % (tile.down * shape.m) or tile.columns % (tile.across * shape.n) or tile.depth % shape.k:
         return False
@@ -295,11 +300,14 @@ def fits(tile: TileShape, shape: MatrixShape, each: int, caps: DeviceCaps, along
         if count % vectors or lines * vectors % (count * halves):
             return False
         shared += lines * (vectors + 1) * 16
-    return shared <= caps.shared_bytes and _places(tile, shape, each, along[0]) >= tile.down * tile.across
+    return shared <= caps.shared_bytes and _staging_slots(tile, shape, each, along[0]) >= tile.down * tile.across
 
 
-def _places(tile: TileShape, shape: MatrixShape, each: int, along: bool) -> int:
-    """How many matrices of results the tile of a has room for: at edges each subgroup puts one there at a time."""
+def _staging_slots(tile: TileShape, shape: MatrixShape, each: int, along: bool) -> int:
+    """Return the number of result matrices that fit into the tile of a in shared memory.
+
+    At edges, and to convert results, each subgroup stores one there at a time.
+    """
     deep = tile.depth * tile.halves
     lines, vectors = (tile.rows, deep // each) if along else (deep, tile.rows // each)
     return lines // shape.m * ((vectors + 1) // (shape.n // 4))
@@ -308,7 +316,10 @@ def _places(tile: TileShape, shape: MatrixShape, each: int, along: bool) -> int:
 def tile_for(
     rows: int, columns: int, batch: int, shape: MatrixShape, each: int, caps: DeviceCaps, along: tuple[bool, bool]
 ) -> TileShape | None:
-    """The largest tile of which there are enough to keep the device busy, else the smallest; None where none fits."""
+    """Choose the largest tile that still yields enough workgroups to keep the device busy, else the smallest.
+
+    Return None if no tile fits the device.
+    """
     usable = [tile for tile in tiles_of(each) if fits(tile, shape, each, caps, along)]
     for tile in usable:
         if batch * vk.cdiv(rows, tile.rows) * vk.cdiv(columns, tile.columns) >= LEAST_TILES:
@@ -317,39 +328,39 @@ def tile_for(
 
 
 Chosen = tuple[Any, tuple[Any, ...]]
-"""The accumulator's type, and a plan."""
+"""The accumulator type and the PLAN of the kernel."""
 _CHOSEN: weakref.WeakKeyDictionary[Device, dict[Any, Chosen | None]] = weakref.WeakKeyDictionary()
-"""For each device, what was chosen by everything that it depends on; None where matrices don't serve."""
+"""Per device: the choice for each combination of types, shapes and layouts; None if cooperative matrices can't be used."""
 MOST_CHOSEN = 4096
 
 
 def multiply_by_matrices(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> bool:
-    """As `multiply_matrices`, with the shapes chosen by rule; False also where the device has no such matrices."""
+    """Like `multiply_matrices`, with the shapes chosen by rule; also False if the device has no suitable matrices."""
     device = c.device
     if not device.caps.matrices or a.dtype.itemsize > 2 or a.dtype is not b.dtype:
         return False
-    found = _operands(a, b)
-    if found is None or c.strides[2] != 1 or c.strides[1] != c.shape[2] or not _stores(c):
+    operands = _operands(a, b)
+    if operands is None or c.strides[2] != 1 or c.strides[1] != c.shape[2] or not _can_store(c):
         return False
-    known = _CHOSEN.setdefault(device, {})
-    key = (a.dtype, c.dtype, c.shape, a.shape[2], found.along)
-    if key not in known:
-        if len(known) >= MOST_CHOSEN:
-            known.clear()
-        known[key] = _choose(a, c, found)
-    chosen = known[key]
+    choices = _CHOSEN.setdefault(device, {})
+    key = (a.dtype, c.dtype, c.shape, a.shape[2], operands.along)
+    if key not in choices:
+        if len(choices) >= MOST_CHOSEN:
+            choices.clear()
+        choices[key] = _choose(a, c, operands)
+    chosen = choices[key]
     if chosen is None:
         return False
-    _launch(a, c, chosen[0], found, chosen[1])
+    _launch(a, c, chosen[0], operands, chosen[1])
     return True
 
 
-def _choose(a: DeviceArray, c: DeviceArray, found: _Operands) -> Chosen | None:
+def _choose(a: DeviceArray, c: DeviceArray, operands: _Operands) -> Chosen | None:
     caps, accumulator = c.device.caps, ACCUMULATORS.get(a.dtype.name, "")
     shape = native_shape(caps.matrices, a.dtype.name, a.dtype.name, accumulator)
     if shape is None:
         return None
-    tile = tile_for(c.shape[1], c.shape[2], c.shape[0], shape, found.each, caps, found.along)
+    tile = tile_for(c.shape[1], c.shape[2], c.shape[0], shape, operands.each, caps, operands.along)
     if tile is None:
         return None
-    return getattr(vk, accumulator), _plan(c, a.shape[2], found, shape, tile)
+    return getattr(vk, accumulator), _plan(c, a.shape[2], operands, shape, tile)

@@ -1,7 +1,7 @@
-"""Operands of products, read in vectors of 16 bytes.
+"""GEMM operands accessed as 16-byte vectors.
 
-Enters: arrays of three axes. Leaves: their memory as a plain array of words, with the distances between lines and between
-matrices in vectors; and, in kernels, a vector of a tile, wherever its lines lie.
+`flat_operand` views a batch of row-major or column-major matrices as a flat array of 32-bit words with strides in vectors;
+`part` loads a vector of a tile of it in a kernel.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ __all__ = ["Operand", "fetch", "flat_operand", "part"]
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """`words`: the memory from the first element on; `line`, `batch`: distances in vectors of 16 bytes. `along`: vectors
-    lie along the array's last axis.
+    """A batch of matrices as a flat array.
+
+    `words` is the memory from the first element on. `line` and `batch` are the strides of lines and matrices in 16-byte
+    vectors. `along` is true if the vectors lie along the array's last axis.
     """
 
     words: DeviceArray
@@ -28,7 +30,7 @@ class Operand:
 
 
 def flat_operand(array: DeviceArray, word: Any) -> Operand | None:
-    """The operand as words of a type of 4 bytes; None for an array that isn't made of whole aligned vectors."""
+    """View an array as an operand of 4-byte words; None unless it consists of whole 16-byte-aligned vectors."""
     each = 16 // array.dtype.itemsize
     along = array.strides[2] == 1 and (array.strides[1] != 1 or array.shape[2] > 1)
     inner, outer = (2, 1) if along else (1, 2)
@@ -46,7 +48,7 @@ def flat_operand(array: DeviceArray, word: Any) -> Operand | None:
 
 @vk.func
 def fetch(x, base, ld, line, column, inside, T, EXACT):
-    """The vector of 16 bytes at a line and column (in vectors), 0 where it isn't inside."""
+    """Load the 16-byte vector at a line and column (in vectors), or 0 unless `inside`; EXACT: it always is."""
     p = (base + line * ld + column) * 4
     if EXACT:
         return vk.vec(T, 4)(x[p], x[p + 1], x[p + 2], x[p + 3])
@@ -59,10 +61,10 @@ def fetch(x, base, ld, line, column, inside, T, EXACT):
 
 @vk.func
 def part(x, base, ld, k, first, last, depth, r, c, T, ALONG, E, EXACT, EDGES):
-    """A vector of a tile: line r and column c of it, the tile beginning at vector k of the depth and at `first`.
+    """Load the vector at line r, column c of a tile that begins at vector k along K and at `first` across it.
 
-    ALONG: vectors lie along the depth, lines across it (`first`, `last` count lines); else lines lie along the depth
-    (there are E per vector of k), and `first`, `last` count vectors.
+    ALONG: the vectors lie along K, and `first` and `last` count lines. Otherwise lines are indexed by K (E lines per unit of
+    k), and `first` and `last` count vectors. EDGES: clamp to `last`. Unless EXACT, loads past the end of K are 0.
     """
     if ALONG:
         line, column = first + r, k + c

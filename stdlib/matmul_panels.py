@@ -1,9 +1,9 @@
-"""Matrix products on a processor: panels of b packed in memory near the core, blocks of results in registers.
+"""Matrix multiplication on CPUs (LLVM): packed panels of b in cache, blocks of results in registers.
 
-Enters: arrays of three axes, of any strides. Leaves: c. Products are added in ACC, in the order of k, and converted
-once. A workgroup is one vector of invocations, side by side along a row of c; each has ROWS x COLUMNS results in
-registers at a time, and takes BLOCKS of these one after another for a panel of b that was read once (the loop order of
-Goto's products, without packing of a, whose elements are broadcast from where they lie).
+Arrays have three axes and any strides. Products are accumulated in ACC, in the order of k, and converted once. A workgroup is one
+SIMD vector of invocations along a row of c. Each invocation keeps ROWS x COLUMNS results in registers and computes BLOCKS
+such blocks in turn from a panel of b that it packs once. This is Goto's loop order without packing of a, whose elements are
+broadcast directly from memory.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ U = TypeVar("U", bound=vk.Element)
 R = TypeVar("R", bound=vk.Element)
 
 DEPTH = 256
-"""Rows of a panel: 256 rows of four vectors of 64 bytes stay in the second cache."""
+"""Rows of a panel: 256 rows of four 64-byte vectors stay in the L2 cache."""
 FEW = 2
-"""Columns of a product that are summed along the depth."""
+"""Maximum number of columns for `multiply_dots`."""
 BUSY = 16
-"""Workgroups that keep the cores of a small machine evenly busy."""
+"""Number of workgroups that keeps the cores of a small machine evenly busy."""
 
 
 @vk.kernel(
@@ -45,8 +45,9 @@ def multiply_panels(
     COLUMNS: vk.Const[int],
     BLOCKS: vk.Const[int],
 ):
-    """BLOCKS blocks of ROWS x COLUMNS results per invocation, SIZE invocations. Rows past the end repeat the last one,
-    columns past the end are 0; neither is stored.
+    """BLOCKS blocks of ROWS x COLUMNS results per invocation, SIZE invocations.
+
+    Rows past the end repeat the last one and columns past the end are 0; neither is stored.
     """
     lane, g = vk.local_id(0), vk.group_id(2)
     row, first = vk.group_id(1) * (ROWS * BLOCKS), vk.group_id(0) * (SIZE * COLUMNS)
@@ -95,8 +96,9 @@ def multiply_dots(
     ROWS: vk.Const[int],
     COLUMNS: vk.Const[int],
 ):
-    """Few columns, all of them: lanes lie along the depth, where the elements of a are neighbours, and are summed in the
-    end. ROWS rows per workgroup; rows past the end repeat the last one.
+    """Dot products for few columns (COLUMNS is all of them), with the lanes along K, where a is contiguous.
+
+    Each workgroup computes ROWS rows and sums over its lanes at the end. Rows past the end repeat the last one.
     """
     lanes = vk.subgroup()
     lane, g, row = vk.local_id(0), vk.group_id(2), vk.group_id(1) * ROWS
@@ -118,15 +120,15 @@ def multiply_dots(
 
 
 @variant("matmul", "llvm-cpu")
-def _on_processor(a: Any, b: Any, c: Any, accumulate: Any) -> None:
+def _on_llvm_cpu(a: Any, b: Any, c: Any, accumulate: Any) -> None:
     size = c.device.caps.subgroup_size
     if c.shape[2] <= FEW and a.strides[2] == 1 and a.shape[2] >= 4 * size:
         multiply_dots(a, b, c, accumulate, size, 4 if c.shape[1] >= 4 else 1, c.shape[2])
         return
-    if c.shape[2] < min(size, c.shape[1]):  # few columns: the other way round, so that lanes lie along what is longer
+    if c.shape[2] < min(size, c.shape[1]):  # few columns: transpose, so that lanes run along the longer axis
         a, b, c = _transposed(b), _transposed(a), _transposed(c)
     groups, rows, columns = c.shape
-    wide = 4 if size >= 16 else 2  # with six rows and the panel's values these fill the registers
+    wide = 4 if size >= 16 else 2  # with six rows and the values of the panel this fills the registers
     across = min(wide, vk.cdiv(columns, size))
     high = min(rows, 6)
     tiles = groups * vk.cdiv(columns, size * across) * vk.cdiv(rows, high)
@@ -135,6 +137,6 @@ def _on_processor(a: Any, b: Any, c: Any, accumulate: Any) -> None:
 
 
 def _transposed(array: DeviceArray) -> DeviceArray:
-    """Every matrix of a batch seen the other way round."""
+    """Return a view of the batch with every matrix transposed."""
     (g, m, n), (s, t, u) = array.shape, array.strides
     return DeviceArray(array.buffer, array.offset, array.dtype, (g, n, m), (s, u, t))

@@ -1,15 +1,15 @@
-"""Products of f32 in less precision, where the user allows it: on cooperative matrices of bf16, summed in f32.
+"""Reduced-precision f32 matrix products on bf16 cooperative matrices with f32 accumulation, if the user permits it.
 
-Enters: arrays of f32 and what `set_matmul_precision` allows. Leaves: c, with errors of each result, relative to the sum of
-|a[i, k]| |b[k, j]|, of at most (`K` products are summed, 2**-24 is half a unit of f32):
+`set_matmul_precision` bounds the error of each result, relative to the sum of |a[i, k]| |b[k, j]| over k, as follows (K is the
+number of products summed):
 
-    highest   (K + 1) 2**-23, as f32 is: nothing is ever reduced
-    high      2**-14.3 + (3 K + 1) 2**-23: each number is the sum of two of bf16, and three of the four products are summed
-    medium    2**-6.99 + (K + 1) 2**-23: each number is rounded to bf16
+    highest   (K + 1) 2**-23: plain f32
+    high      2**-14.3 + (3 K + 1) 2**-23: operands are split into two bf16 terms, and three of the four products are summed
+    medium    2**-6.99 + (K + 1) 2**-23: operands are rounded to bf16
 
-bf16 has the exponents of f32, so nothing overflows that isn't as near to the largest number as that, and infinities and NaN are
-what they are in f32. Devices without such matrices, small products, and layouts that matrices can't store to stay in f32,
-whatever is allowed.
+bf16 has the exponent range of f32: a result overflows only if it is within this error of the largest f32 number. Infinities and
+NaN behave as in f32. Devices without bf16 matrices, small products, and layouts to which matrices can't be stored always use
+f32.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ __all__ = ["get_matmul_precision", "multiply_reduced", "set_matmul_precision"]
 
 PRECISIONS = ("highest", "high", "medium")
 LARGEST = 3.3895313892515355e38
-"""The largest number of bf16."""
+"""The largest finite bf16 number."""
 WORTH = 1 << 24
-"""Multiply-adds of a product from which on it is worth taking numbers apart."""
+"""Minimum number of multiply-adds at which converting the operands pays off."""
 
 
 @dataclass(slots=True)
 class _Setting:
-    """What is allowed now, in the whole process."""
+    """The process-wide setting."""
 
     precision: str = "highest"
 
@@ -46,26 +46,27 @@ _setting = _Setting()
 
 
 def set_matmul_precision(precision: str) -> None:
-    """Says how precise products of f32 have to be, in the whole process: "highest" (the default), "high" or "medium".
+    """Set the precision of f32 matrix products for the whole process: "highest" (the default), "high" or "medium".
 
-    It is a permission: devices with cooperative matrices of bf16 use it. "high" keeps errors below 2**-14.3 of the sum of
-    the products' magnitudes, "medium" below 2**-6.99, besides those of sums in f32. Raises ArgumentError for another word.
+    This is a permission, used on devices with bf16 cooperative matrices. "high" keeps errors below 2**-14.3 of the sum of
+    the products' magnitudes, "medium" below 2**-6.99, in addition to those of f32 accumulation. Raises `ArgumentError` for
+    any other value.
     """
     if precision not in PRECISIONS:
-        known = ", ".join(map(repr, PRECISIONS))
-        raise ArgumentError(f"the precision of products is one of {known}, found {precision!r}")
+        options = ", ".join(map(repr, PRECISIONS))
+        raise ArgumentError(f"the precision of products is one of {options}, found {precision!r}")
     _setting.precision = precision
     renew()
 
 
 def get_matmul_precision() -> str:
-    """What `set_matmul_precision` was told last."""
+    """Return the current setting of `set_matmul_precision`."""
     return _setting.precision
 
 
 @vk.func
 def high_part(x):
-    """The number of bf16 next to x; the largest one for finite numbers beyond it."""
+    """Round x to bf16; finite values beyond the range saturate to the largest finite number."""
     if vk.isfinite(x):
         return vk.bf16(vk.min(vk.max(x, -LARGEST), LARGEST))
     return vk.bf16(x)
@@ -73,7 +74,7 @@ def high_part(x):
 
 @vk.kernel(over="y", debug=False)
 def rounded(x: vk.In[vk.f32, "G M K"], y: vk.Out[vk.bf16, "G R C"]):
-    """y = x in bf16, 0 past its end."""
+    """y = x rounded to bf16, zero-padded."""
     g, i, k = vk.index()
     y[g, i, k] = high_part(x.get(g, i, k, pad=0))
 
@@ -85,8 +86,10 @@ def taken_apart(
     again: vk.Out[vk.bf16, "G R C"],
     rest: vk.Out[vk.bf16, "G R C"],
 ):
-    """x = first + rest as far as two numbers of bf16 go, 0 past its end. `again` is `first` where that is finite, else 0, and
-    there is no rest where x isn't finite: what is infinite is so in one product only.
+    """Split x into two bf16 terms, x ~ first + rest, zero-padded.
+
+    `again` is a copy of `first` with non-finite values replaced by 0, and `rest` is 0 there as well: an infinity or NaN thus
+    enters only one of the three products.
     """
     g, i, k = vk.index()
     v = x.get(g, i, k, pad=0)
@@ -101,11 +104,11 @@ def taken_apart(
 
 
 def multiply_reduced(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> bool:
-    """Queues a product of f32 on the matrices of the device of c, as far as the user allows it; else False."""
+    """Queue a product of f32 on bf16 cooperative matrices; return False if this isn't permitted, supported or worthwhile."""
     precision = _setting.precision
     if precision == "highest" or not (a.dtype is b.dtype is c.dtype is vk.f32):
         return False
-    if math.prod(c.shape) * a.shape[2] < WORTH or not _serves(c.device.caps) or c.shape[2] % 4 or c.offset % 16:
+    if math.prod(c.shape) * a.shape[2] < WORTH or not _has_bf16(c.device.caps) or c.shape[2] % 4 or c.offset % 16:
         return False
     if c.strides[2] != 1 or c.strides[1] != c.shape[2]:
         return False
@@ -114,34 +117,40 @@ def multiply_reduced(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> bool:
     return multiply_by_matrices(left, right, c)
 
 
-def _serves(caps: DeviceCaps) -> bool:
+def _has_bf16(caps: DeviceCaps) -> bool:
     return native_shape(caps.matrices, "bf16", "bf16", "f32") is not None
 
 
-def _whole(extent: int) -> int:
-    """The extent in whole vectors of 16 bytes."""
+def _round_up(extent: int) -> int:
+    """Round an extent in bf16 elements up to whole 16-byte vectors."""
     return vk.cdiv(extent, 8) * 8
 
 
 def _left(a: DeviceArray, parts: int) -> DeviceArray:
-    """(G, M, K) as (G, M, parts * K'): the first part, the first again, the rest."""
-    groups, rows, depth = a.shape[0], a.shape[1], _whole(a.shape[2])
-    made = scratch((groups, rows, parts * depth), vk.bf16, a.device)
-    pieces = [_view(made, 2, n * depth, depth) for n in range(parts)]
-    _fill(a, pieces, ("first", "again", "rest"))
-    return made
+    """Convert a from (G, M, K) to bf16 (G, M, parts * K'), where K' is K padded to whole vectors.
+
+    For three parts, the terms of `taken_apart` are concatenated along K in the order first, again, rest.
+    """
+    groups, rows, depth = a.shape[0], a.shape[1], _round_up(a.shape[2])
+    packed = scratch((groups, rows, parts * depth), vk.bf16, a.device)
+    pieces = [_view(packed, 2, n * depth, depth) for n in range(parts)]
+    _convert(a, pieces, ("first", "again", "rest"))
+    return packed
 
 
 def _right(b: DeviceArray, parts: int) -> DeviceArray:
-    """(G, K, N) as (G, parts * K', N'): the first part, the rest, the first again."""
-    groups, depth, columns = b.shape[0], _whole(b.shape[1]), _whole(b.shape[2])
-    made = scratch((groups, parts * depth, columns), vk.bf16, b.device)
-    pieces = [_view(made, 1, n * depth, depth) for n in range(parts)]
-    _fill(b, pieces, ("first", "rest", "again"))
-    return made
+    """Convert b from (G, K, N) to bf16 (G, parts * K', N'), where K' and N' are padded to whole vectors.
+
+    For three parts, the terms of `taken_apart` are concatenated along K in the order first, rest, again.
+    """
+    groups, depth, columns = b.shape[0], _round_up(b.shape[1]), _round_up(b.shape[2])
+    packed = scratch((groups, parts * depth, columns), vk.bf16, b.device)
+    pieces = [_view(packed, 1, n * depth, depth) for n in range(parts)]
+    _convert(b, pieces, ("first", "rest", "again"))
+    return packed
 
 
-def _fill(x: DeviceArray, pieces: list[DeviceArray], order: tuple[str, str, str]) -> None:
+def _convert(x: DeviceArray, pieces: list[DeviceArray], order: tuple[str, str, str]) -> None:
     if len(pieces) == 1:
         rounded(x, pieces[0])
         return
@@ -150,7 +159,7 @@ def _fill(x: DeviceArray, pieces: list[DeviceArray], order: tuple[str, str, str]
 
 
 def _view(array: DeviceArray, axis: int, start: int, count: int) -> DeviceArray:
-    """A part of an array along an axis."""
+    """Return a view of `count` elements along an axis, from `start` on."""
     shape = tuple(count if n == axis else e for n, e in enumerate(array.shape))
     offset = array.offset + start * array.strides[axis] * array.dtype.itemsize
     return DeviceArray(array.buffer, offset, array.dtype, shape, array.strides)

@@ -1,8 +1,8 @@
-"""Matrix products through tile kernels, on every device: which sizes, how many parts, and what is done at the end.
+"""Matrix multiplication by tile kernels, c = activation(a @ b + bias): choose tile sizes and split-K parts, and launch.
 
-Enters: arrays of three axes, of any strides; optionally a bias and an activation. Leaves: c = activation(a @ b + bias). Sums
-are kept in the accumulator's type; where a product is long and has few results, parts of the depth are summed by different
-workgroups and added in order. Results are the same every time.
+Arrays have three axes and any strides; bias and activation form an optional epilogue. Accumulators have their own type. Products
+with a large K and few results are split along K over several workgroups (split-K), whose partial sums are added in order.
+Results are reproducible.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ __all__ = ["TilePlan", "multiply_by_tiles", "parts_for", "plan_of_tiles", "turne
 
 @dataclass(frozen=True, slots=True)
 class TilePlan:
-    """How a product is cut: tiles of `rows` x `columns`, `depth` of the factors at a time, by workgroups of `threads`; the sums
-    in `parts`; whether the factors of the next round are loaded ahead (`prefetch`, see `wg.mma`).
+    """Tiling of a product.
+
+    Each workgroup of `threads` invocations computes a tile of `rows` x `columns`, in steps of `depth` along K. `parts` is the
+    number of split-K parts, and `prefetch` the software pipelining mode of `wg.mma`.
     """
 
     rows: int
@@ -37,7 +39,7 @@ class TilePlan:
     prefetch: str = ""
 
     def covers(self, a: DeviceArray, c: DeviceArray) -> bool:
-        """Whether tiles that are loaded ahead lie inside their matrices, all of them: then nothing is tested."""
+        """True if tiles are prefetched and all lie within their matrices: the kernel then omits bounds checks."""
         exact = c.shape[1] % self.rows == 0 and c.shape[2] % self.columns == 0 and a.shape[2] % self.depth == 0
         return exact and self.prefetch != ""
 
@@ -47,28 +49,29 @@ class TilePlan:
 
 
 WANTED_GROUPS = 256
-"""Workgroups that keep a large GPU busy."""
+"""Number of workgroups that keeps a large GPU busy."""
 LEAST_GROUPS = 96
-"""Workgroups of large tiles from which on a large GPU is busy."""
+"""Minimum number of workgroups of large tiles that keeps a large GPU busy."""
 SHARED_OF_LARGE = 48 << 10
-"""Shared memory with room for the factors of a tile of 256 x 128."""
+"""Bytes of shared memory required for the operands of a 256 x 128 tile."""
 LEAST_DEPTH = 512
-"""Depth of a part from which on another one is worth its sums."""
+"""Minimum K extent of a part at which another part is worth the additional sums."""
 MOST_PARTS = 16
 BUSY_PROCESSOR = 16
-"""Workgroups that keep the cores of a processor evenly busy."""
+"""Number of workgroups that keeps the cores of a CPU evenly busy."""
 
 
 def parts_for(tiles: int, depth: int, wanted: int, longest: int = 0) -> int:
-    """How many parts the sums of `tiles` tiles are made of, so that about `wanted` workgroups have something to do; more where
-    parts may be at most `longest` deep.
+    """Return the number of split-K parts for `tiles` output tiles, such that about `wanted` workgroups are busy.
+
+    If `longest` isn't 0, there are enough parts that none exceeds that extent along K.
     """
     busy = min(wanted // max(tiles, 1), depth // LEAST_DEPTH, MOST_PARTS)
     return max(1, busy, vk.cdiv(depth, longest) if longest else 1)
 
 
 def plan_of_tiles(a: DeviceArray, c: DeviceArray, accumulate: Any = None) -> TilePlan:
-    """The plan for a product on the device of c, with sums in `accumulate`, else in the type of c."""
+    """Choose the tiling for a product on the device of c. `accumulate` defaults to the type of c."""
     plan: TilePlan = choose("gemm", c.device)(a, c, accumulate or c.dtype)
     return plan
 
@@ -79,7 +82,10 @@ def _count(c: DeviceArray, rows: int, columns: int) -> int:
 
 @variant("gemm", "gpu")
 def _on_gpu(a: DeviceArray, c: DeviceArray, accumulate: Any) -> TilePlan:
-    """Large tiles where there are enough of them, else small ones; 64 bytes of the depth, 128 of elements of 32 bits."""
+    """Choose large tiles if there are enough to fill the device, else small ones.
+
+    The steps along K are 64 bytes, or 128 for 32-bit elements and accumulators.
+    """
     for plan in _on_matrices(a, c, accumulate):
         if _count(c, plan.rows, plan.columns) >= LEAST_GROUPS:
             return plan
@@ -93,8 +99,10 @@ def _on_gpu(a: DeviceArray, c: DeviceArray, accumulate: Any) -> TilePlan:
 
 
 def _on_matrices(a: DeviceArray, c: DeviceArray, accumulate: Any) -> Iterator[TilePlan]:
-    """The plans of large products on matrices, the largest tile first: a whole line of memory of the depth, rounds that overlap,
-    blocks of 64 x 64 sums for each subgroup, or of as many bytes.
+    """Yield the tilings for large products on cooperative matrices, largest tile first.
+
+    Steps along K are a whole cache line of 128 bytes (half for 16-bit accumulators), iterations are software-pipelined
+    ("overlap"), and each subgroup keeps a block of 64 x 64 accumulators, or of as many bytes.
     """
     caps, kind = c.device.caps, a.dtype.name
     if a.dtype.itemsize > 2 or native_shape(caps.matrices, kind, kind, accumulate.name) is None:
@@ -111,25 +119,25 @@ def _on_matrices(a: DeviceArray, c: DeviceArray, accumulate: Any) -> Iterator[Ti
 
 @variant("gemm", "cpu")
 def _on_cpu(a: DeviceArray, c: DeviceArray, _accumulate: Any) -> TilePlan:
-    """Tiles that a subgroup holds in registers; no invocation loops longer than drivers let it."""
+    """Choose tiles that a subgroup keeps in registers; split-K limits loops to the iterations that drivers allow."""
     if c.device.caps.kind == "interpreter":
         return TilePlan(64, 64, 64, 64)
     return TilePlan(16, 32, 32, 64, parts_for(_count(c, 16, 32), a.shape[2], BUSY_PROCESSOR, CPU_LOOP))
 
 
 @variant("gemm", "llvm-cpu")
-def _on_processor(a: DeviceArray, c: DeviceArray, _accumulate: Any) -> TilePlan:
+def _on_llvm_cpu(a: DeviceArray, c: DeviceArray, _accumulate: Any) -> TilePlan:
     return TilePlan(64, 64, 64, 64, parts_for(_count(c, 64, 64), a.shape[2], BUSY_PROCESSOR))
 
 
 def turned(array: DeviceArray) -> DeviceArray:
-    """Every matrix of a batch seen the other way round."""
+    """Return a view of the batch with every matrix transposed."""
     (g, m, n), (s, t, u) = array.shape, array.strides
     return DeviceArray(array.buffer, array.offset, array.dtype, (g, n, m), (s, u, t))
 
 
-def _seen(array: DeviceArray) -> tuple[DeviceArray, bool]:
-    """A factor with neighbours in memory along its last axis, where there are any, and whether it is turned for that."""
+def _row_major(array: DeviceArray) -> tuple[DeviceArray, bool]:
+    """Return the operand with contiguous elements along its last axis, if possible, and whether it was transposed for that."""
     flip = array.strides[2] != 1 and array.strides[1] == 1 and array.shape[1] > 1
     return (turned(array), True) if flip else (array, False)
 
@@ -143,18 +151,18 @@ def multiply_by_tiles(
     activation: str = "",
     plan: TilePlan | None = None,
 ) -> None:
-    """Queues c = activation(a @ b + bias) on the device of c: a (G, M, K), b (G, K, N), c (G, M, N), bias (N,).
+    """Queue c = activation(a @ b + bias) on the device of c: a (G, M, K), b (G, K, N), c (G, M, N), bias (N,).
 
-    `activation`: "", "relu", "gelu" (by erf) or "silu". Errors: `ArgumentError` for an activation that isn't one of these, or
-    of integers that has no meaning there.
+    `activation` is "", "relu", "gelu" (by erf) or "silu". Raises `ArgumentError` for any other, and for "gelu" and "silu" with
+    integer accumulators.
     """
     if activation not in ACTIVATIONS or (activation not in ("", "relu") and not accumulate.is_float):
-        known = ", ".join(repr(name) for name in (ACTIVATIONS if accumulate.is_float else ACTIVATIONS[:2]))
-        raise ArgumentError(f"no activation {activation!r} for sums of {accumulate!r}: expected one of {known}")
+        allowed = ", ".join(repr(name) for name in (ACTIVATIONS if accumulate.is_float else ACTIVATIONS[:2]))
+        raise ArgumentError(f"no activation {activation!r} for sums of {accumulate!r}: expected one of {allowed}")
     if 0 in c.shape:
         return
     plan = plan or plan_of_tiles(a, c, accumulate)
-    (left, a_turned), (right, b_turned) = _seen(a), _seen(b)
+    (left, a_turned), (right, b_turned) = _row_major(a), _row_major(b)
     biased, whole = bias is not None, plan.covers(a, c)
     added = bias if bias is not None else _nothing(a, c, accumulate)
     if plan.parts <= 1 or a.shape[2] <= plan.depth:
@@ -173,8 +181,10 @@ def multiply_by_tiles(
 
 
 def _nothing(a: DeviceArray, c: DeviceArray, accumulate: Any) -> DeviceArray:
-    """A bias that nobody reads: memory of a seen as so many elements, since an argument that shared memory with c would let the
-    compiler think that every store to c might change it. Of c where a has too little.
+    """Return a placeholder for the bias, which isn't read: a broadcast element of a.
+
+    A placeholder that aliased c would make the compiler assume that every store to c may change it. If the buffer of a is too
+    small, c is used nevertheless.
     """
     start = a.offset - a.offset % ROW_ALIGNMENT
     if start + accumulate.itemsize > a.buffer.nbytes:

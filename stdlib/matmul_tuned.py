@@ -1,6 +1,6 @@
-"""Which variant of a product tuning has found best: read once per product, then remembered.
+"""Look up the tuned variant of a matrix product, with an in-memory cache of the records.
 
-Enters: the arrays of a product. Leaves: the words of a variant (see `matmul_variants`), or None where the rule decides.
+Variants are identified by their name in `matmul_variants`; None means that the default rule decides.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ MOST_KNOWN = 4096
 
 
 def product_key(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> str:
-    """What the best variant depends on: types, extents, and which axes are neighbours in memory."""
+    """Return the key of a product's tuning record: types, shapes, and which axes are contiguous."""
     forms = [f"{x.dtype.name}{x.shape}{'n' if x.strides[2] == 1 else 't'}" for x in (a, b, c)]
     return f"matmul 1 | {', '.join(forms)}"
 
 
 def tuned_words(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> str | None:
-    """The words of the variant that was found best for a product on this device; None where nothing was found."""
-    known = _KNOWN.get(c.device)
-    if known is None:
-        known = _KNOWN[c.device] = {}
-    form = (a.dtype, b.dtype, c.dtype, a.shape, c.shape, a.strides[2] == 1, b.strides[2] == 1)
-    if form not in known:
-        if len(known) >= MOST_KNOWN:
-            known.clear()
-        known[form] = _read(a, b, c)
-    return known[form]
+    """Return the name of the tuned variant for a product on the device of c; None if there is none."""
+    cache = _KNOWN.get(c.device)
+    if cache is None:
+        cache = _KNOWN[c.device] = {}
+    key = (a.dtype, b.dtype, c.dtype, a.shape, c.shape, a.strides[2] == 1, b.strides[2] == 1)
+    if key not in cache:
+        if len(cache) >= MOST_KNOWN:
+            cache.clear()
+        cache[key] = _read(a, b, c)
+    return cache[key]
 
 
 def _read(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> str | None:
@@ -47,6 +47,6 @@ def _read(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> str | None:
 
 
 def forget(device: Device) -> None:
-    """What was remembered is read anew, and products that are repeated choose again: tuning has found something."""
+    """Invalidate the cached choices and the device's cached dispatches after tuning; the records are read again."""
     _KNOWN.pop(device, None)
     renew(device)

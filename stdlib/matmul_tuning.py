@@ -1,8 +1,7 @@
-"""Variants of matrix products that can be measured: `python -m vkjit tune`.
+"""Tune matrix products: measure the variants of a square product (`python -m vkjit tune`).
 
-Enters: a device, the size and element type of a square product. Leaves: a record of how the variants fared; products of
-that shape on a device of that name and driver take the best one from then on. Each variant is checked against the default
-before it is timed, on matrices made for the purpose.
+The results are stored in a record; from then on, products of that shape on a device of that name and driver use the best variant.
+Before a variant is timed, its result is checked against the default's, on generated matrices.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ __all__ = ["tune_product"]
 
 
 def tune_product(device: Device, size: int, dtype: Any, budget: float) -> Any:
-    """Measures the variants of a product of two square matrices; None where the device has only one."""
+    """Measure the variants of a product of two square matrices, within `budget`; None if the device has only one."""
     a, b, c = (_matrix(device, size, dtype, seed) for seed in (1, 2, 0))
     accumulate = vk.f32 if dtype.is_float and dtype.itemsize < 4 else dtype
     variants = variants_of(a, b, c, accumulate)
@@ -43,8 +42,8 @@ def tune_product(device: Device, size: int, dtype: Any, budget: float) -> Any:
 
 
 def _matrix(device: Device, size: int, dtype: Any, seed: int) -> DeviceArray:
-    """Numbers between -1 and 1, or small integers; nothing for seed 0."""
-    made = DeviceArray(
+    """Allocate a matrix of random numbers in [-1, 1), or of small integers; uninitialized for seed 0."""
+    matrix = DeviceArray(
         device.allocate(size * size * dtype.itemsize), 0, dtype, (1, size, size), contiguous_strides((1, size, size))
     )
     if seed:
@@ -55,13 +54,13 @@ def _matrix(device: Device, size: int, dtype: Any, seed: int) -> DeviceArray:
             stored = words if dtype is vk.bf16 else values.astype(dtype.storage)
         else:
             stored = rng.integers(0, 8, (size, size)).astype(dtype.storage)
-        device.write(made.buffer, 0, np.ascontiguousarray(stored).reshape(-1).view(np.uint8))
-    return made
+        device.write(matrix.buffer, 0, np.ascontiguousarray(stored).reshape(-1).view(np.uint8))
+    return matrix
 
 
 def _values(array: DeviceArray) -> Any:
-    held = np.empty(array.buffer.nbytes, dtype=np.uint8)
-    array.device.read(array.buffer, 0, held)
+    data = np.empty(array.buffer.nbytes, dtype=np.uint8)
+    array.device.read(array.buffer, 0, data)
     count = array.shape[0] * array.shape[1] * array.shape[2]
-    stored = held[: count * array.dtype.itemsize].view(array.dtype.storage)
+    stored = data[: count * array.dtype.itemsize].view(array.dtype.storage)
     return (stored.astype(np.uint32) << 16).view(np.float32) if array.dtype is vk.bf16 else stored

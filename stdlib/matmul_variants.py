@@ -1,7 +1,7 @@
-"""The variants of a matrix product by class of device, for tuning.
+"""The variants of a matrix product per device class, for tuning.
 
-Enters: the arrays of a product. Leaves: for each variant its words (equal for equal variants in every process) and a
-function that queues it; the first is what the library chooses by rule.
+A variant is a pair of a name, which identifies it across processes, and a function that queues it. The first is the one that
+the library chooses by rule.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Variants = list[tuple[str, Launch]]
 
 
 def variants_of(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any) -> Variants:
-    """All variants for a product on the device of c."""
+    """Return all variants for a product on the device of c, the default first."""
     default: tuple[str, Launch] = ("by rule", lambda: choose("matmul", c.device)(a, b, c, accumulate))
     others: Variants = choose("matmul variants", c.device)(a, b, c, accumulate)
     return [default, *others]
@@ -43,25 +43,25 @@ def _tiles(each: int) -> Iterator[TileShape]:
 
 @variant("matmul variants", "gpu")
 def _on_gpu(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any) -> Variants:
-    made: Variants = []
+    variants: Variants = []
     for tile, launch in _on_matrices(a, b, c):
-        made.append(
+        variants.append(
             (f"matrices {tile.rows}x{tile.columns}, {tile.halves} halves{', early' if tile.early else ''}", launch)
         )
     along = abs(a.strides[2]) <= abs(a.strides[1]), abs(b.strides[2]) <= abs(b.strides[1])
     if a.dtype is b.dtype is accumulate is vk.f32 and flat_operand(a, vk.f32) and flat_operand(b, vk.f32):
-        made.append(("vectors", lambda: matmul_vectors.multiply_vectors(a, b, c)))
-    made.append(("large tiles", lambda: matmul.multiply_large_tiles(a, b, c, accumulate, *along)))
+        variants.append(("vectors", lambda: matmul_vectors.multiply_vectors(a, b, c)))
+    variants.append(("large tiles", lambda: matmul.multiply_large_tiles(a, b, c, accumulate, *along)))
     if accumulate.is_float:
-        made.append(("small tiles", lambda: matmul.multiply_tiles(a, b, c, accumulate, *along, vk.fma)))
-    made.append(("in one part", lambda: matmul.multiply_whole(a, b, c, accumulate)))
-    made += [_in_parts(a, b, c, accumulate, n) for n in (2, 4, 8) if c.shape[0] == 1 and a.shape[2] >= 256 * n]
+        variants.append(("small tiles", lambda: matmul.multiply_tiles(a, b, c, accumulate, *along, vk.fma)))
+    variants.append(("in one part", lambda: matmul.multiply_whole(a, b, c, accumulate)))
+    variants += [_in_parts(a, b, c, accumulate, n) for n in (2, 4, 8) if c.shape[0] == 1 and a.shape[2] >= 256 * n]
     depth = max(16, 64 // a.dtype.itemsize)
     threads = 256 if a.dtype.itemsize >= 4 else 128
     for side in (128, 64):
         for ahead in ("", "early", "late"):
-            made.append(_by_tiles(a, b, c, accumulate, TilePlan(side, side, depth, threads, prefetch=ahead)))
-    return made
+            variants.append(_by_tiles(a, b, c, accumulate, TilePlan(side, side, depth, threads, prefetch=ahead)))
+    return variants
 
 
 def _in_parts(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any, parts: int) -> tuple[str, Launch]:
@@ -74,7 +74,7 @@ def _by_tiles(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any, p
 
 
 def _on_matrices(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> Iterator[tuple[TileShape, Launch]]:
-    """The tiles that fit the device, where it has matrices for the product."""
+    """Yield the cooperative matrix tiles that fit the device, if it supports the product, each with its launch function."""
     caps, kind = c.device.caps, a.dtype.name
     accumulator = matmul_matrices.ACCUMULATORS.get(kind, "")
     shape = native_shape(caps.matrices, kind, kind, accumulator)
@@ -83,39 +83,39 @@ def _on_matrices(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> Iterator[tup
         return
     for tile in _tiles(16 // a.dtype.itemsize):
         if matmul_matrices.fits(tile, shape, 16 // a.dtype.itemsize, caps, (left.along, not right.along)):
-            kept, native, sums = tile, shape, getattr(vk, accumulator)
-            yield tile, lambda t=kept, s=native, k=sums: matmul_matrices.multiply_matrices(a, b, c, k, s, t)
+            tile_copy, native, sums = tile, shape, getattr(vk, accumulator)
+            yield tile, lambda t=tile_copy, s=native, k=sums: matmul_matrices.multiply_matrices(a, b, c, k, s, t)
 
 
 @variant("matmul variants", "cpu")
 def _on_cpu(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any) -> Variants:
-    size, made = c.device.caps.subgroup_size, []
+    size, variants = c.device.caps.subgroup_size, []
     if c.device.caps.kind == "interpreter":
         return []
     for rows in (4, 8):
         for columns in (1, 2, 4):
-            made.append(_registers(a, b, c, accumulate, (rows, columns, size)))
+            variants.append(_registers(a, b, c, accumulate, (rows, columns, size)))
             if "subgroup_shuffle" in c.device.caps.features and rows <= size:
-                made.append(_broadcast(a, b, c, accumulate, (rows, columns, size)))
-    return made
+                variants.append(_broadcast(a, b, c, accumulate, (rows, columns, size)))
+    return variants
 
 
 def _registers(
     a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any, shape: tuple[int, int, int]
 ) -> tuple[str, Launch]:
-    words = f"registers {shape[0]}x{shape[1]}"
-    return words, lambda: matmul.multiply_registers(a, b, c, accumulate, *shape)
+    name = f"registers {shape[0]}x{shape[1]}"
+    return name, lambda: matmul.multiply_registers(a, b, c, accumulate, *shape)
 
 
 def _broadcast(
     a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any, shape: tuple[int, int, int]
 ) -> tuple[str, Launch]:
-    words = f"broadcast {shape[0]}x{shape[1]}"
-    return words, lambda: matmul.multiply_broadcast(a, b, c, accumulate, *shape)
+    name = f"broadcast {shape[0]}x{shape[1]}"
+    return name, lambda: matmul.multiply_broadcast(a, b, c, accumulate, *shape)
 
 
 @variant("matmul variants", "llvm-cpu")
-def _on_processor(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any) -> Variants:
+def _on_llvm_cpu(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any) -> Variants:
     size = c.device.caps.subgroup_size
     shapes = [(rows, columns, blocks) for rows in (4, 6, 8) for columns in (2, 4) for blocks in (1, 4, 16)]
     tiles = _by_tiles(a, b, c, accumulate, TilePlan(64, 64, 64, 64))
@@ -125,5 +125,5 @@ def _on_processor(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: An
 def _panels(
     a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any, shape: tuple[int, int, int, int]
 ) -> tuple[str, Launch]:
-    words = f"panels {shape[1]}x{shape[2]}, {shape[3]} blocks"
-    return words, lambda: matmul_panels.multiply_panels(a, b, c, accumulate, *shape)
+    name = f"panels {shape[1]}x{shape[2]}, {shape[3]} blocks"
+    return name, lambda: matmul_panels.multiply_panels(a, b, c, accumulate, *shape)

@@ -1,7 +1,7 @@
-"""Products of matrices of 32-bit floats on GPUs: tiles in shared memory, in vectors of 16 bytes, 8 x 8 sums per invocation.
+"""f32 matrix multiplication on GPUs with vectorized loads: tiles in shared memory as vec4, 8 x 8 accumulators per invocation.
 
-Enters: arrays of three axes whose rows, or columns, are neighbours in memory and begin at multiples of 16 bytes. Leaves:
-c. Products are added in the order of k. The next tiles are on their way into registers while these are multiplied.
+Arrays have three axes; rows or columns are contiguous and 16-byte aligned. Products are added in the order of k. The next tiles
+are prefetched into registers while the current ones are multiplied.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ R = TypeVar("R", bound=vk.Element)
 TILE = 128
 DEPTH = 16
 QUADS = DEPTH // 4
-"""Vectors along the depth of a tile."""
+"""Vectors along K in a tile."""
 
 
 @vk.kernel(groups=lambda c: (vk.cdiv(c.shape[2], TILE), vk.cdiv(c.shape[1], TILE), c.shape[0]), local=256, debug=False)
@@ -38,7 +38,11 @@ def multiply_vector_tiles(
     EDGES: vk.Const[bool],
     BAND: vk.Const[int] = 8,
 ):
-    """`depth`, lines and batches are given in vectors of 16 bytes. A_ALONG, B_ALONG: vectors lie along the depth."""
+    """c = a @ b. `depth` (K) and the line and batch strides are in 16-byte vectors.
+
+    A_ALONG, B_ALONG: the vectors lie along K. EXACT: K is a multiple of DEPTH. EDGES: c isn't covered by whole tiles. BAND is
+    the height in tiles of the bands of the swizzled tile order (L2 locality).
+    """
     V = vk.vec(vk.f32, 4)
     AV, BV = (QUADS if A_ALONG else TILE // 4), (QUADS if B_ALONG else TILE // 4)
     A_LINES, B_LINES = (TILE if A_ALONG else DEPTH), (TILE if B_ALONG else DEPTH)
@@ -58,7 +62,7 @@ def multiply_vector_tiles(
     a_base, b_base = g * a_batch, g * b_batch
     ra, ca, rb, cb = lane // AV, lane % AV, lane // BV, lane % BV
     A_STEP, B_STEP = 256 // AV, 256 // BV
-    # a warp of 32 takes 4 x 8 places of the 16 x 16
+    # a warp of 32 covers 4 x 8 positions of the 16 x 16
     my_row, my_column = lane // 64 * 4 + lane % 32 // 8, lane // 32 % 2 * 8 + lane % 8
     acc = vk.local(V, (8, 2))
     for i in vk.unroll(8):
@@ -113,7 +117,7 @@ def multiply_vector_tiles(
 
 
 def multiply_vectors(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> bool:
-    """Queues the product of matrices of f32 on the device of c, unless the arrays' layout doesn't allow it: then False."""
+    """Queue the product of f32 matrices on the device of c; return False if the layout of the arrays isn't supported."""
     left, right = flat_operand(a, vk.f32), flat_operand(b, vk.f32)
     if left is None or right is None or a.shape[2] % 4:
         return False

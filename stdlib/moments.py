@@ -1,7 +1,8 @@
-"""Variances and logarithms of sums of exponentials along lines, each line read once or twice by one workgroup.
+"""Variance and log-sum-exp along rows, one workgroup per row.
 
-Enters: arrays brought to three axes (a, b, r) by the caller; workgroups of SIZE invocations. Leaves: one number per line. The
-order of additions depends on the shape and SIZE alone. A NaN makes the line's result NaN.
+The caller reshapes arrays to three axes (a, b, r); rows run along r. Each kernel writes one value per row. The order of
+additions depends on the shape and the workgroup size SIZE alone, so results are deterministic. A NaN makes the result
+of its row NaN.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ U = TypeVar("U", bound=vk.Element)
 
 @functools.cache
 def variance(S: Any) -> Any:
-    """The kernel whose divisor is a number of type S."""
+    """Return the variance kernel for a `divisor` scalar of type S."""
 
     @vk.kernel(groups=lambda y: (y.shape[1], y.shape[0]), local=lambda SIZE: SIZE, debug=False)
     def variance(
@@ -32,7 +33,11 @@ def variance(S: Any) -> Any:
         ROOT: vk.Const[bool],
         SIZE: vk.Const[int],
     ):
-        """The sum of squares of distances from the mean, kept in SUM, over the divisor; with ROOT its root."""
+        """Divide the sum of squared deviations from the mean, accumulated in SUM, by `divisor`; with ROOT, take its
+        square root.
+
+        Corrected two-pass algorithm: the squared sum of deviations, which is 0 up to rounding, is subtracted.
+        """
         wg, lane, b, a = vk.workgroup(), vk.local_id(0), vk.group_id(0), vk.group_id(1)
         n = x.shape[2]
         whole = n // (4 * SIZE) * (4 * SIZE)
@@ -59,7 +64,7 @@ def variance(S: Any) -> Any:
         for r in range(whole + lane, n, SIZE):
             d0 = SUM(ACC(x[a, b, r]) - center)
             q0, e0 = q0 + d0 * d0, e0 + d0
-        error = wg.sum((e0 + e1) + (e2 + e3))  # 0, but for the rounding of the mean
+        error = wg.sum((e0 + e1) + (e2 + e3))  # 0 up to the rounding error of the mean
         squares = wg.sum((q0 + q1) + (q2 + q3)) - error * (error / SUM(n))
         squares = vk.where(squares < 0, SUM(0), squares) / SUM(divisor)
         if lane == 0:
@@ -70,7 +75,10 @@ def variance(S: Any) -> Any:
 
 @functools.cache
 def variance_held(S: Any) -> Any:
-    """As `variance`, of lines of neighbours of whole fours, each read once: an invocation holds HELD fours of it."""
+    """Return a variant of `variance` that reads each row once, for contiguous rows whose length is a multiple of 4.
+
+    Each invocation keeps HELD vec4 of the row in registers.
+    """
 
     @vk.kernel(groups=lambda y: (y.shape[1], y.shape[0]), local=lambda SIZE: SIZE, debug=False)
     def variance_held(
@@ -100,7 +108,7 @@ def variance_held(S: Any) -> Any:
                 for k in vk.unroll(4):
                     away = SUM(held[i][k] - center)
                     squares, error = squares + away * away, error + away
-        off = wg.sum(error)  # 0, but for the rounding of the mean
+        off = wg.sum(error)  # 0 up to the rounding error of the mean
         found = wg.sum(squares) - off * (off / SUM(n))
         found = vk.where(found < 0, SUM(0), found) / SUM(divisor)
         if lane == 0:
@@ -111,13 +119,13 @@ def variance_held(S: Any) -> Any:
 
 @vk.func
 def greater(x, y):
-    """The greater one; of NaN and y, y: the sum that follows shows it."""
+    """Return the larger value. If `x` is NaN, return `y`: the NaN still shows in the sum computed afterwards."""
     return vk.where(x > y, x, y)
 
 
 @vk.kernel(groups=lambda y: (y.shape[1], y.shape[0]), local=lambda SIZE: SIZE, debug=False)
 def log_sum_exp(x: vk.In[T, "A B R"], y: vk.Out[U, "A B"], ACC: vk.Const[Any], SIZE: vk.Const[int]):
-    """log(sum(exp(x))) along each line; where the greatest element is infinite, that infinity."""
+    """Compute log(sum(exp(x))) along each row. Where the maximum is infinite, the result is that infinity."""
     wg, lane, b, a = vk.workgroup(), vk.local_id(0), vk.group_id(0), vk.group_id(1)
     n = x.shape[2]
     whole = n // (4 * SIZE) * (4 * SIZE)

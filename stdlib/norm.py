@@ -1,8 +1,8 @@
-"""Normalisation: moments of rows, the normalised values, and the sums and values that gradients need.
+"""Normalization: mean and variance of rows, normalized values, and the sums and values needed by gradients.
 
-Enters: dense arrays. `Rows` says which elements share a mean and a variance; `Affine` how those statistics and the weights are
-found from an element's place. Leaves: arrays that the caller gives or gets. Statistics are kept in f32 (f64 for f64); variances
-are sums of squared distances from the mean. Long rows are cut into chunks that are combined in order.
+Arrays are dense. `Rows` describes the elements that share a mean and a variance; `Affine` maps an element to its
+statistics and weights. Statistics are computed in f32 (f64 for f64); variances are sums of squared deviations from the
+mean. Long rows are split into chunks whose results are combined in a fixed order.
 """
 
 from __future__ import annotations
@@ -35,16 +35,18 @@ __all__ = [
 ]
 
 SEGMENT = 8
-"""Elements that an invocation normalises on devices of class "cpu"; one on GPUs, where neighbours read neighbours."""
+"""Elements normalized per invocation on devices of class "cpu". GPUs use one, so that accesses are coalesced."""
 MOST_HELD = 32
-"""Elements of a row that an invocation of a workgroup holds in registers, at most."""
+"""Maximum number of elements of a row that an invocation of a workgroup keeps in registers."""
 MANY_LINES = 64
-"""Lines from which on one invocation per line keeps all threads of a software driver busy."""
+"""Minimum number of rows for which one invocation per row keeps all threads of a software driver busy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """`count` rows of `outer * inner` elements: element (row, i, j) lies at row * step + i * outer_step + j * inner_step."""
+    """`count` rows of `outer * inner` elements; element (row, i, j) is at `row * step + i * outer_step + j *
+    inner_step`.
+    """
 
     count: int
     outer: int
@@ -55,11 +57,11 @@ class Rows:
 
     @property
     def length(self) -> int:
-        """Elements of a row."""
+        """Number of elements in a row."""
         return self.outer * self.inner
 
     def longest_inside(self) -> Rows:
-        """The same rows with the longer axis inside."""
+        """Return the same rows with the longer axis as the inner one."""
         if self.outer <= self.inner:
             return self
         return Rows(self.count, self.inner, self.outer, self.step, self.inner_step, self.outer_step)
@@ -67,10 +69,11 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """Where statistics and weights of an element lie, the array seen as `lines` of `length`.
+    """Mapping from elements to statistics and weights, with the array viewed as `lines` rows of `length` elements.
 
-    per_element (layer norm): a line has one mean, each of its elements a weight. Otherwise a line is a channel of a sample:
-    line l is channel c = l % channels of sample n = l // channels, has weight c and statistics n * stride + c // share.
+    If `per_element` (layer norm), each row has one mean, and each of its elements has its own weight. Otherwise each
+    row is a channel of a sample: row l is channel c = l % channels of sample n = l // channels; its weight has index c,
+    its statistics have index n * stride + c // share.
     """
 
     lines: int
@@ -82,7 +85,7 @@ class Affine:
 
 
 def _sizes(x: DeviceArray, *values: int) -> list[Any]:
-    """Sizes as the integers that kernels count in: i32 where all offsets fit."""
+    """Convert sizes to the integer type of the kernels' indices: i32 if all offsets fit, else i64."""
     kind = np.int32 if math.prod(x.shape) < 2**31 - 2**12 else np.int64
     return [kind(v) for v in values]
 
@@ -92,7 +95,7 @@ def _number(x: DeviceArray, value: float) -> Any:
 
 
 def _cuts(rows: Rows, kind: str) -> tuple[int, int]:
-    """How a row is cut: elements along its outer and inner axis that belong to one chunk."""
+    """Return the number of elements along the outer and the inner axis of a row that form one chunk."""
     if kind == "cpu":
         most = min(CPU_LOOP // 4, max(256, vk.cdiv(rows.count * rows.length, 256)))
     else:
@@ -105,9 +108,9 @@ def _cuts(rows: Rows, kind: str) -> tuple[int, int]:
 def moments(
     x: DeviceArray, rows: Rows, epsilon: float, *, center: bool = True
 ) -> tuple[DeviceArray, DeviceArray, DeviceArray]:
-    """The mean, the variance and 1 / sqrt(variance + epsilon) of each row; without `center` 0 and the mean square.
+    """Return the mean, the variance and 1 / sqrt(variance + epsilon) of each row.
 
-    x is dense and not empty.
+    Without `center` the mean counts as 0, and the variance is the mean square. `x` is dense and not empty.
     """
     rows = rows.longest_inside()
     dtype, device = accumulator(x.dtype), x.device
@@ -127,12 +130,12 @@ def moments(
 
 
 def move(running: DeviceArray, found: DeviceArray, keep: float, take: float) -> None:
-    """running = keep * running + take * found."""
+    """Update running statistics in place: running = keep * running + take * found."""
     kernels.moved(running, found, _number(found, keep), _number(found, take))
 
 
 def _segments(affine: Affine, x: DeviceArray) -> tuple[int, int]:
-    """(segments per line, elements per segment)."""
+    """Return (segments per row, elements per segment)."""
     size = SEGMENT if device_class(x.device) == "cpu" else 1
     return vk.cdiv(affine.length, size), size
 
@@ -146,7 +149,7 @@ def normalize(
     y: DeviceArray,
     affine: Affine,
 ) -> None:
-    """y = (x - mean) * scale * weight + bias; what is None is left out."""
+    """Compute y = (x - mean) * scale * weight + bias. `mean`, `weight` and `bias` are omitted where None."""
     if 0 in y.shape:
         return
     segments, size = _segments(affine, x)
@@ -163,14 +166,16 @@ def _matrix(x: DeviceArray, affine: Affine) -> DeviceArray:
 
 
 def _held(affine: Affine) -> tuple[int, int] | None:
-    """(elements per invocation, invocations) of a workgroup that holds a line; None where it is too long."""
+    """Return (elements per invocation, invocations) of a workgroup that keeps a row in registers; None if it is too
+    long.
+    """
     size = next((s for s, limit in ((32, 128), (64, 512), (128, 2048), (256, 8192)) if affine.length <= limit), 512)
     held = vk.cdiv(affine.length, size)
     return (held, size) if held <= MOST_HELD else None
 
 
 def _at_once(affine: Affine) -> bool:
-    """Whether one invocation per line is right on a software driver."""
+    """True if one invocation per row is efficient on a software driver."""
     return affine.lines >= MANY_LINES and affine.length <= CPU_LOOP // 4
 
 
@@ -184,20 +189,22 @@ def lines(
     *,
     center: bool,
 ) -> tuple[DeviceArray, DeviceArray]:
-    """y = each line of x normalised; returns the mean and 1 / standard deviation of each. x isn't empty."""
+    """Normalize each row of `x` into `y`; return the mean and 1 / standard deviation of each row. `x` is not empty."""
     dtype, device = accumulator(x.dtype), x.device
     mean, scale = (scratch((affine.lines,), dtype, device) for _ in range(2))
-    small = _number(x, epsilon)
+    eps_scalar = _number(x, epsilon)
     flags = (weight is not None, bias is not None, center)
     factors, offsets = scale if weight is None else weight, scale if bias is None else bias
-    held = _held(affine)
-    if rows_class(device) == "gpu" and held is not None:
+    register_plan = _held(affine)
+    if rows_class(device) == "gpu" and register_plan is not None:
         norm_rows.norm_of_groups(
-            _matrix(x, affine), factors, offsets, _matrix(y, affine), mean, scale, small, *flags, *held
+            _matrix(x, affine), factors, offsets, _matrix(y, affine), mean, scale, eps_scalar, *flags, *register_plan
         )
         return mean, scale
     if rows_class(device) == "cpu" and _at_once(affine):
-        norm_rows.norm_of_lines(_matrix(x, affine), factors, offsets, _matrix(y, affine), mean, scale, small, *flags)
+        norm_rows.norm_of_lines(
+            _matrix(x, affine), factors, offsets, _matrix(y, affine), mean, scale, eps_scalar, *flags
+        )
         return mean, scale
     mean, _, scale = moments(x, Rows(affine.lines, 1, affine.length, affine.length, 0, 1), epsilon, center=center)
     normalize(x, mean if center else None, scale, weight, bias, y, affine)
@@ -213,12 +220,14 @@ def line_gradient(
     y: DeviceArray,
     affine: Affine,
 ) -> None:
-    """y = the gradient of the input of `lines` from that of its values; without `mean`, of lines that weren't centred."""
+    """Compute y = the gradient of the input of `lines` from `g`, the gradient of its output. `mean` is None for
+    uncentered rows.
+    """
     factors, center = scale if weight is None else weight, scale if mean is None else mean
-    flags, held, kind = (weight is not None, mean is not None), _held(affine), rows_class(g.device)
+    flags, register_plan, kind = (weight is not None, mean is not None), _held(affine), rows_class(g.device)
     arrays = (_matrix(g, affine), _matrix(x, affine), center, scale, factors, _matrix(y, affine))
-    if kind == "gpu" and held is not None:
-        norm_rows.gradient_of_groups(*arrays, *flags, *held)
+    if kind == "gpu" and register_plan is not None:
+        norm_rows.gradient_of_groups(*arrays, *flags, *register_plan)
     elif kind == "cpu" and _at_once(affine):
         norm_rows.gradient_of_lines(*arrays, *flags)
     else:
@@ -234,24 +243,24 @@ def gradient_sums(
     weight: DeviceArray | None,
     affine: Affine,
 ) -> tuple[DeviceArray, DeviceArray]:
-    """Of each line the sum of g (per_element: times the weight), and of that times the normalised x."""
+    """Return per-row sums of g (times the weight if `per_element`) and of the same terms times the normalized x."""
     dtype, device = accumulator(g.dtype), g.device
     arrays = (flat(g), flat(x), scale if mean is None else mean, scale, scale if weight is None else weight)
     flags = (affine.per_element, weight is not None, mean is not None)
-    places = (affine.length, affine.channels, affine.stride, affine.share)
+    layout = (affine.length, affine.channels, affine.stride, affine.share)
     if rows_class(device) == "gpu" and affine.length >= kernels.GROUP // 2:
         sums = scratch((1, 2, affine.lines), dtype, device)
-        kernels.sums_of_groups(*arrays, sums, *_sizes(g, affine.lines, *places), *flags)
+        kernels.sums_of_groups(*arrays, sums, *_sizes(g, affine.lines, *layout), *flags)
         return _pair(sums)
     cut = min(affine.length, CPU_LOOP // 2, max(256, vk.cdiv(affine.lines * affine.length, 256)))
     chunks = vk.cdiv(affine.length, cut)
     sums = scratch((chunks, 2, affine.lines), dtype, device)
-    kernels.sums_of_chunks(*arrays, sums, *_sizes(g, affine.lines, chunks, cut, *places), *flags)
+    kernels.sums_of_chunks(*arrays, sums, *_sizes(g, affine.lines, chunks, cut, *layout), *flags)
     return _pair(sums)
 
 
 def _pair(parts: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
-    """Both sums, added up over the chunks."""
+    """Add up both sums over the chunks."""
     total = parts
     if parts.shape[0] > 1:
         total = scratch((1, *parts.shape[1:]), parts.dtype, parts.device)
@@ -265,10 +274,10 @@ def _pair(parts: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
 def column_sums(
     g: DeviceArray, x: DeviceArray, mean: DeviceArray | None, scale: DeviceArray, affine: Affine
 ) -> tuple[DeviceArray, DeviceArray]:
-    """For each element of a line the sum over the lines of g, and of g times the normalised x."""
+    """Return per-column sums over all rows of g, and of g times the normalized x: the gradients of bias and weight."""
     dtype, device = accumulator(g.dtype), g.device
-    wanted = max(1, vk.cdiv(4096 if device_class(device) == "cpu" else 131_072, affine.length))
-    cut = max(1, min(vk.cdiv(affine.lines, wanted), CPU_LOOP // 4))
+    chunks_wanted = max(1, vk.cdiv(4096 if device_class(device) == "cpu" else 131_072, affine.length))
+    cut = max(1, min(vk.cdiv(affine.lines, chunks_wanted), CPU_LOOP // 4))
     sums = scratch((vk.cdiv(affine.lines, cut), 2, affine.length), dtype, device)
     center = scale if mean is None else mean
     kernels.sums_of_columns(
@@ -289,7 +298,10 @@ def gradient(
     affine: Affine,
     over: float = 1.0,
 ) -> None:
-    """y = scale * (g * weight - (shift + normalised x * slope) * over): the gradient of x from sums and 1 / their length."""
+    """Compute y = scale * (g * weight - (shift + normalized x * slope) * over), the gradient of x.
+
+    `shift` and `slope` are the sums from `gradient_sums`, `over` is 1 / the number of summed elements.
+    """
     if 0 in y.shape:
         return
     segments, size = _segments(affine, x)

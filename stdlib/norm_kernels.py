@@ -1,7 +1,7 @@
-"""Kernels of normalisation for arrays of any size: statistics of chunks, their combination, values and gradients from them.
+"""Normalization kernels for arrays of any size: chunk statistics, their combination, normalized values and gradients.
 
-Enters: dense arrays as one axis. How elements, statistics and weights lie in them is said by the scalars that `norm.Rows` and
-`norm.Affine` describe. Sizes come as I, i32 where all offsets fit. Statistics are kept in A, f32 or f64.
+Arrays are dense and flattened to one axis. The scalars of `norm.Rows` and `norm.Affine` map elements to statistics and
+weights. Sizes have type I, i32 where all offsets fit. Statistics have type A, f32 or f64.
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ LOCAL = 64
 GROUP = 128
 """Invocations of a workgroup that sums one row."""
 BLOCK = 32
-"""Terms that are summed before the sum is added to the total: rounding grows with the number of blocks only."""
+"""Terms that are summed before the partial sum is added to the total: rounding error grows with the number of blocks
+only.
+"""
 
 
 @vk.func
 def chunk_bounds(chunk, outer, inner, outer_cut, inner_cut):
-    """(first outer, outer count, first inner, inner count) of a chunk of a row."""
+    """Return (first outer index, outer count, first inner index, inner count) of a chunk of a row."""
     across = (inner + inner_cut - 1) // inner_cut
     i, j = chunk // across * outer_cut, chunk % across * inner_cut
     return i, vk.min(outer - i, outer_cut), j, vk.min(inner - j, inner_cut)
@@ -52,7 +54,7 @@ def moments_of_chunks(
     inner_cut: I,
     CENTER: vk.Const[bool],
 ):
-    """The mean of each chunk and the sum of squared distances from it; without CENTER the mean counts as 0."""
+    """Compute the mean of each chunk and the sum of squared deviations from it; without CENTER the mean is 0."""
     e = I(vk.global_id(0))
     if e >= mean.shape[0] * mean.shape[1]:
         return
@@ -84,7 +86,11 @@ def moments_of_chunks(
 @vk.func
 def sum_over(x, base, lane, rows, columns, outer_step, inner_step, center, A: vk.Const[object], NESTED: vk.Const[bool],
              SQUARES: vk.Const[bool]):  # fmt: skip
-    """What one invocation of GROUP adds up of a chunk: x - center, or its square. NESTED: lanes lie along the inner axis."""
+    """Return one invocation's share of the sum of x - center, or of its square, over a chunk; GROUP invocations share a
+    chunk.
+
+    NESTED: invocations are distributed along the inner axis.
+    """
     total = A(0)
     if NESTED:
         for i in range(rows):
@@ -117,7 +123,7 @@ def moments_of_groups(
     CENTER: vk.Const[bool],
     NESTED: vk.Const[bool],
 ):
-    """As `moments_of_chunks`, a workgroup per chunk."""
+    """Variant of `moments_of_chunks` with one workgroup per chunk."""
     wg, lane = vk.workgroup(), I(vk.local_id(0))
     row, chunk = I(vk.group_id(0)), I(vk.group_id(1))
     i0, rows, j0, columns = chunk_bounds(chunk, outer, inner, outer_cut, inner_cut)
@@ -147,8 +153,10 @@ def combined_moments(
     inner_cut: I,
     CENTER: vk.Const[bool],
 ):
-    """The mean, the variance (divided by the number of elements) and 1 / sqrt(variance + epsilon) of whole rows from
-    those of their chunks, in order."""
+    """Combine the chunks of each row in order into its mean, population variance and 1 / sqrt(variance + epsilon).
+
+    Uses the parallel update formula of Chan et al.: delta^2 * count_a * count_b / (count_a + count_b).
+    """
     row = vk.global_id(0)
     center, total, count = means[row, 0], squares[row, 0], A(0)
     for c in range(means.shape[1]):
@@ -169,14 +177,14 @@ def combined_moments(
 
 @vk.kernel(over="running", debug=False)
 def moved(running: vk.InOut[T, "N"], found: vk.In[A, "N"], keep: A, take: A):
-    """running = keep * running + take * found."""
+    """Update running statistics: running = keep * running + take * found."""
     i = vk.global_id(0)
     running[i] = T(keep * A(running[i]) + take * found[i])
 
 
 @vk.func
 def statistic(line, channels, stride, share, PER_ELEMENT: vk.Const[bool]):
-    """Where the statistics of a line lie."""
+    """Return the index of the statistics of row `line`."""
     if PER_ELEMENT:
         return line
     return line // channels * stride + line % channels // share
@@ -202,7 +210,7 @@ def normalized(
     CENTER: vk.Const[bool],
     SIZE: vk.Const[int],
 ):
-    """y = (x - mean) * scale * weight + bias; SIZE elements of a line per invocation."""
+    """Compute y = (x - mean) * scale * weight + bias, SIZE elements of a row per invocation."""
     e = I(vk.global_id(0))
     line = e // segments
     if line >= lines:
@@ -247,7 +255,9 @@ def sums_of_chunks(
     WEIGHT: vk.Const[bool],
     CENTER: vk.Const[bool],
 ):
-    """Of each line the sum of g and of g times the normalised x; PER_ELEMENT: of g times the weight."""
+    """Sum g, and g times the normalized x, over the chunks of each row; with PER_ELEMENT, g is first multiplied by the
+    weight.
+    """
     e = I(vk.global_id(0))
     if e >= lines * chunks:
         return
@@ -281,7 +291,7 @@ def sums_of_groups(
     scale: vk.In[A, "S"],
     weight: vk.In[W, "C"],
     sums: vk.Out[A, "chunks 2 lines"],
-    lines: I,  # noqa: ARG001  # of the grid
+    lines: I,  # noqa: ARG001  # used by the grid size
     length: I,
     channels: I,
     stride: I,
@@ -290,7 +300,7 @@ def sums_of_groups(
     WEIGHT: vk.Const[bool],
     CENTER: vk.Const[bool],
 ):
-    """As `sums_of_chunks`, a workgroup per line."""
+    """Variant of `sums_of_chunks` with one workgroup per row."""
     wg, lane, line = vk.workgroup(), I(vk.local_id(0)), I(vk.group_id(0))
     at = statistic(line, channels, stride, share, PER_ELEMENT)
     center = A(0)
@@ -319,7 +329,7 @@ def sums_of_columns(
     cut: I,
     CENTER: vk.Const[bool],
 ):
-    """Over `cut` lines each, for every column the sum of g and of g times the normalised x."""
+    """For each column, sum g and g times the normalized x over blocks of `cut` rows."""
     j, chunk = I(vk.global_id(0)), I(vk.group_id(1))
     if j >= g.shape[1]:
         return
@@ -357,7 +367,9 @@ def gradient_values(
     CENTER: vk.Const[bool],
     SIZE: vk.Const[int],
 ):
-    """y = scale * (g * weight - shift * over - normalised x * slope * over); without CENTER there is no shift."""
+    """Compute y = scale * (g * weight - shift * over - normalized x * slope * over); without CENTER there is no shift
+    term.
+    """
     e = I(vk.global_id(0))
     line = e // segments
     if line >= lines:

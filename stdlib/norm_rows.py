@@ -1,8 +1,8 @@
-"""Kernels of layer and RMS norm for rows that one invocation or one workgroup takes at once, forward and backward.
+"""Layer and RMS norm kernels that process each row with one invocation or one workgroup, forward and backward.
 
-Enters: matrices (lines, length), whose lines are normalised; weight and bias of one line. Leaves: the values, and the mean and
-1 / standard deviation of each line, which the gradient takes. On GPUs a workgroup of SIZE invocations holds a line in
-registers, HELD elements in each, and reads it once.
+Matrices have shape (lines, length): one row per line, normalized along its length, with weight and bias of shape
+(length,). The forward kernels also store the mean and 1 / standard deviation of each row, which the gradients take. On
+GPUs a workgroup of SIZE invocations keeps a row in registers, HELD elements per invocation, and reads it once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def norm_of_lines(
     BIAS: vk.Const[bool],
     CENTER: vk.Const[bool],
 ):
-    """y = (x - mean) * scale * weight + bias, an invocation per line."""
+    """Compute y = (x - mean) * scale * weight + bias, one invocation per row."""
     line = vk.i32(vk.global_id(0))
     if line >= x.shape[0]:
         return
@@ -83,7 +83,7 @@ def norm_of_groups(
     HELD: vk.Const[int],
     SIZE: vk.Const[int],
 ):
-    """As `norm_of_lines`, a workgroup per line."""
+    """Variant of `norm_of_lines` with one workgroup per row."""
     wg, lane, line = vk.workgroup(), vk.i32(vk.local_id(0)), vk.i32(vk.group_id(0))
     length = vk.i32(x.shape[1])
     held, total = (), A(0)
@@ -126,7 +126,7 @@ def gradient_of_lines(
     WEIGHT: vk.Const[bool],
     CENTER: vk.Const[bool],
 ):
-    """y = the gradient of x from g, that of the normalised values, an invocation per line."""
+    """Compute y = the gradient of x from g, the gradient of the normalized values, one invocation per row."""
     line = vk.i32(vk.global_id(0))
     if line >= g.shape[0]:
         return
@@ -168,7 +168,7 @@ def gradient_of_groups(
     HELD: vk.Const[int],
     SIZE: vk.Const[int],
 ):
-    """As `gradient_of_lines`, a workgroup per line."""
+    """Variant of `gradient_of_lines` with one workgroup per row."""
     wg, lane, line = vk.workgroup(), vk.i32(vk.local_id(0)), vk.i32(vk.group_id(0))
     length = vk.i32(g.shape[1])
     center, factor = A(0), scale[line]

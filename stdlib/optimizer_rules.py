@@ -1,8 +1,9 @@
-"""What optimisers do to one element: a rule per optimiser, for the kernels of `optimizers`.
+"""Per-element update rules of the optimizers, called by the kernels of `optimizers`.
 
-A rule takes the parameter's value, the gradient, up to three values of state, the hyperparameters as a tuple of numbers, and FLAGS,
-a tuple known at compile time; it returns the new value and the new state. Formulas are PyTorch's; `n` and FLAGS are spelled out
-in each rule's docstring, in order.
+A rule takes the parameter's value, its gradient (`slope`), up to three state values, the hyperparameters as a tuple
+`n`, and FLAGS, a tuple of compile-time booleans. It returns the new value and the new state. The formulas are
+PyTorch's. Each docstring lists the entries of `n` and FLAGS in order; "rate" is the learning rate, "decay" the weight
+decay, t the step.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ __all__ = [
 
 @vk.func
 def sgd(value, slope, velocity, b, c, n, FLAGS: vk.Const[Any]):
-    """n: rate, momentum, 1 - dampening, decay. FLAGS: momentum, first step, Nesterov."""
+    """SGD rule. n: rate, momentum, 1 - dampening, decay. FLAGS: momentum, first step, Nesterov."""
     step = slope + n[3] * value
     if FLAGS[0]:
         speed = step
@@ -34,7 +35,7 @@ def sgd(value, slope, velocity, b, c, n, FLAGS: vk.Const[Any]):
 
 @vk.func
 def decayed(value, slope, kept, decay, DECOUPLED: vk.Const[Any]):
-    """(value, slope) with weight decay: of the value itself, or in the slope."""
+    """Apply weight decay to the value itself (DECOUPLED) or to the gradient; return (value, slope)."""
     if DECOUPLED:
         value = value * kept
     else:
@@ -44,14 +45,16 @@ def decayed(value, slope, kept, decay, DECOUPLED: vk.Const[Any]):
 
 @vk.func
 def moments(slope, mean, square, fresh1, beta2, fresh2):
-    """The running means of slopes and of their squares."""
+    """Return the updated running means of the gradient and of its square."""
     return mean + fresh1 * (slope - mean), beta2 * square + fresh2 * slope * slope
 
 
 @vk.func
 def adam(value, slope, mean, square, largest, n, FLAGS: vk.Const[Any]):
-    """n: rate / (1 - beta1^t), 1 - beta1, beta2, 1 - beta2, epsilon, decay, 1 - rate decay, sqrt(1 - beta2^t). FLAGS: decoupled
-    decay, AMSGrad.
+    """Adam rule. n: rate / (1 - beta1^t), 1 - beta1, beta2, 1 - beta2, epsilon, decay, 1 - rate * decay, sqrt(1 -
+    beta2^t).
+
+    FLAGS: decoupled decay, AMSGrad.
     """
     value, slope = decayed(value, slope, n[6], n[5], FLAGS[0])
     mean, square = moments(slope, mean, square, n[1], n[2], n[3])
@@ -64,7 +67,7 @@ def adam(value, slope, mean, square, largest, n, FLAGS: vk.Const[Any]):
 
 @vk.func
 def adamax(value, slope, mean, largest, c, n, FLAGS: vk.Const[Any]):  # noqa: ARG001  # every rule takes it
-    """n: rate / (1 - beta1^t), 1 - beta1, beta2, epsilon, decay. FLAGS: none."""
+    """Adamax rule. n: rate / (1 - beta1^t), 1 - beta1, beta2, epsilon, decay. FLAGS: none."""
     slope = slope + n[4] * value
     mean = mean + n[1] * (slope - mean)
     largest = vk.max(n[2] * largest, vk.abs(slope) + n[3])
@@ -73,8 +76,10 @@ def adamax(value, slope, mean, largest, c, n, FLAGS: vk.Const[Any]):  # noqa: AR
 
 @vk.func
 def nadam(value, slope, mean, square, c, n, FLAGS: vk.Const[Any]):
-    """n: rate of the slope, 1 - beta1, beta2, 1 - beta2, epsilon, decay or 1 - rate decay, rate of the mean, sqrt(1 - beta2^t).
-    FLAGS: decoupled decay.
+    """NAdam rule.
+
+    n: rate of the gradient term, 1 - beta1, beta2, 1 - beta2, epsilon, decay (decoupled: 1 - rate * decay), rate of the
+    momentum term, sqrt(1 - beta2^t). FLAGS: decoupled decay.
     """
     value, slope = decayed(value, slope, n[5], n[5], FLAGS[0])
     mean, square = moments(slope, mean, square, n[1], n[2], n[3])
@@ -84,8 +89,10 @@ def nadam(value, slope, mean, square, c, n, FLAGS: vk.Const[Any]):
 
 @vk.func
 def radam(value, slope, mean, square, c, n, FLAGS: vk.Const[Any]):
-    """n: rate / (1 - beta1^t), 1 - beta1, beta2, 1 - beta2, epsilon, decay or 1 - rate decay, rectification, sqrt(1 - beta2^t).
-    FLAGS: decoupled decay, rectified.
+    """RAdam rule.
+
+    n: rate / (1 - beta1^t), 1 - beta1, beta2, 1 - beta2, epsilon, decay (decoupled: 1 - rate * decay), rectification
+    factor, sqrt(1 - beta2^t). FLAGS: decoupled decay, rectified.
     """
     value, slope = decayed(value, slope, n[5], n[5], FLAGS[0])
     mean, square = moments(slope, mean, square, n[1], n[2], n[3])
@@ -97,8 +104,9 @@ def radam(value, slope, mean, square, c, n, FLAGS: vk.Const[Any]):
 
 @vk.func
 def lamb(value, slope, mean, square, update, n, FLAGS: vk.Const[Any]):  # noqa: ARG001  # every rule takes it
-    """n: 1 / (1 - beta1^t), 1 - beta1, beta2, 1 - beta2, epsilon, decay, sqrt(1 - beta2^t). The value stays; the third state is
-    the update before its scaling by the trust ratio.
+    """LAMB rule. n: 1 / (1 - beta1^t), 1 - beta1, beta2, 1 - beta2, epsilon, decay, sqrt(1 - beta2^t). FLAGS: none.
+
+    Leaves the value unchanged; the third state is the update before scaling by the trust ratio.
     """
     mean, square = moments(slope, mean, square, n[1], n[2], n[3])
     update = n[0] * mean / (vk.sqrt(square) / n[6] + n[4]) + n[5] * value
@@ -107,7 +115,7 @@ def lamb(value, slope, mean, square, update, n, FLAGS: vk.Const[Any]):  # noqa: 
 
 @vk.func
 def rmsprop(value, slope, square, velocity, mean, n, FLAGS: vk.Const[Any]):
-    """n: rate, alpha, 1 - alpha, epsilon, decay, momentum. FLAGS: momentum, centred."""
+    """RMSprop rule. n: rate, alpha, 1 - alpha, epsilon, decay, momentum. FLAGS: momentum, centered."""
     slope = slope + n[4] * value
     square = n[1] * square + n[2] * slope * slope
     v = square
@@ -123,7 +131,7 @@ def rmsprop(value, slope, square, velocity, mean, n, FLAGS: vk.Const[Any]):
 
 @vk.func
 def adagrad(value, slope, total, b, c, n, FLAGS: vk.Const[Any]):  # noqa: ARG001  # every rule takes it
-    """n: rate with its decay, epsilon, decay. FLAGS: none."""
+    """Adagrad rule. n: rate with learning-rate decay applied, epsilon, decay. FLAGS: none."""
     slope = slope + n[2] * value
     total = total + slope * slope
     return value - n[0] * slope / (vk.sqrt(total) + n[1]), total, b, c
@@ -131,7 +139,7 @@ def adagrad(value, slope, total, b, c, n, FLAGS: vk.Const[Any]):  # noqa: ARG001
 
 @vk.func
 def adadelta(value, slope, square, moved, c, n, FLAGS: vk.Const[Any]):  # noqa: ARG001  # every rule takes it
-    """n: rate, rho, 1 - rho, epsilon, decay. FLAGS: none."""
+    """Adadelta rule. n: rate, rho, 1 - rho, epsilon, decay. FLAGS: none."""
     slope = slope + n[4] * value
     square = n[1] * square + n[2] * slope * slope
     step = vk.sqrt(moved + n[3]) / vk.sqrt(square + n[3]) * slope
@@ -141,6 +149,6 @@ def adadelta(value, slope, square, moved, c, n, FLAGS: vk.Const[Any]):  # noqa: 
 
 @vk.func
 def lion(value, slope, mean, b, c, n, FLAGS: vk.Const[Any]):  # noqa: ARG001  # every rule takes it
-    """n: rate, beta1, 1 - beta1, beta2, 1 - beta2, 1 - rate decay. FLAGS: none."""
+    """Lion rule. n: rate, beta1, 1 - beta1, beta2, 1 - beta2, 1 - rate * decay. FLAGS: none."""
     step = vk.sign(n[1] * mean + n[2] * slope)
     return value * n[5] - n[0] * step, n[3] * mean + n[4] * slope, b, c

@@ -1,10 +1,11 @@
-"""Steps of optimisers: kernels that update parameters and state in place, one tensor or several at a time.
+"""Optimizer steps: kernels that update parameters and state in place, for one tensor or several per launch.
 
-Enters: arrays of parameters and gradients, state, a rule of `optimizer_rules`, its hyperparameters. Leaves: nothing; parameters
-and state are changed. Arithmetic is done in f32 (f64 for f64) and stored in each array's own type.
+A step applies a rule of `optimizer_rules` with its hyperparameters. Arithmetic is in f32 (f64 for f64); results are
+stored in each array's own type.
 
-Of several tensors the state lies in one array each; a table says where each tensor begins. On processors each tensor has its
-own launch: there a launch costs less than finding a tensor for every element.
+For a step of several tensors, each kind of state is one array shared by all of them, and a table gives the offset of
+each tensor. On CPUs each tensor has its own launch: a launch costs less there than looking up the tensor of every
+element.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ S = TypeVar("S", bound=vk.Element)
 A = TypeVar("A", bound=vk.Element)
 
 MOST_NUMBERS = 8
-"""Hyperparameters of a rule."""
+"""Maximum number of hyperparameters of a rule."""
 MOST_STATES = 3
 MOST_TENSORS = 8
-"""Tensors of one launch."""
+"""Maximum number of tensors per launch."""
 LOCAL = 256
 
 
@@ -56,7 +57,7 @@ def step_one(
     STATES: vk.Const[int],
     NEGATE: vk.Const[bool],
 ):
-    """p and the first STATES of a, b, c by the rule; NEGATE goes up instead of down."""
+    """Update p and the first STATES of a, b, c by the rule. NEGATE negates the gradient (gradient ascent)."""
     i = vk.index()
     slope = A(g[i])
     if NEGATE:
@@ -115,8 +116,9 @@ def step_many(
     NEGATE: vk.Const[bool],
     TENSORS: vk.Const[int],
 ):
-    """As `step_one` for the first TENSORS tensors, which have `count` elements together. Tensor k takes the elements from
-    table[0, k] on, and its state begins at table[1, k].
+    """Variant of `step_one` for the first TENSORS tensors, which have `count` elements in total.
+
+    Tensor k holds the elements from table[0, k] on; its state starts at offset table[1, k].
     """
     i = vk.global_id(0)
     ps, gs = (p0, p1, p2, p3, p4, p5, p6, p7), (g0, g1, g2, g3, g4, g5, g6, g7)
@@ -157,7 +159,7 @@ def step_many(
 
 
 def _numbers(p: DeviceArray, values: Sequence[float]) -> list[Any]:
-    """Hyperparameters as scalars of the type that steps of p are computed in, with zeros behind."""
+    """Convert hyperparameters to scalars of the accumulator type of `p`, padded with zeros to MOST_NUMBERS."""
     if accumulator(p.dtype) is vk.f32:
         return [*map(np.float32, values), *_ZEROS[len(values) :]]
     return [np.asarray(v, np.float64) for v in (*values, *_ZEROS[len(values) :])]
@@ -176,7 +178,7 @@ def step(
     *,
     negate: bool = False,
 ) -> None:
-    """One tensor's step: all arrays of one shape, with any strides. `negate` goes up the gradient."""
+    """Update one tensor. All arrays have the same shape, with any strides. `negate` ascends the gradient."""
     if 0 in p.shape:
         return
     arrays = [p, g, *states]
@@ -188,9 +190,11 @@ def step(
 
 @dataclass(frozen=True, slots=True)
 class Tensors:
-    """Up to MOST_TENSORS dense parameters of one type, as one axis each, whose state lies in `states`, one array per kind.
+    """Up to MOST_TENSORS dense parameters of one type, each flattened to one axis, with `states`, one array per kind of
+    state.
 
-    `table` (2, MOST_TENSORS) of i32: where each begins among their elements, and in the states; `count`: all elements.
+    `table`, an i32 array of shape (2, MOST_TENSORS), gives each tensor's first index among all their elements and its
+    offset in the states. `count` is the total number of elements.
     """
 
     parameters: tuple[DeviceArray, ...]
@@ -198,11 +202,11 @@ class Tensors:
     table: DeviceArray
     count: int
     unused: tuple[tuple[DeviceArray, ...], ...]
-    """From `unused_arrays`."""
+    """Placeholder arrays from `unused_arrays`."""
 
 
 def worth_merging(device: Any) -> bool:
-    """Whether a device takes several tensors in one launch rather than one each."""
+    """True if the device updates several tensors faster in one launch than in one launch each."""
     return device_class(device) == "gpu"
 
 
@@ -215,7 +219,7 @@ def step_tensors(
     *,
     negate: bool = False,
 ) -> None:
-    """The steps of several tensors in one launch; gradients: dense, of one type, as one axis each."""
+    """Update several tensors in one launch. `gradients` are dense, of one type, each flattened to one axis."""
     if tensors.count == 0:
         return
     parameters, states, unused = tensors.parameters, tensors.states, tensors.unused
@@ -228,10 +232,11 @@ def step_tensors(
 def unused_arrays(
     parameters: Sequence[DeviceArray], gradient: vk.DType, states: Sequence[DeviceArray]
 ) -> tuple[tuple[DeviceArray, ...], ...]:
-    """Arrays of one element for the parameters, gradients and states that a launch doesn't have. Each has memory of its own, so
-    that a launch need not find out whether what it writes overlaps.
+    """Return one-element placeholders for the parameters, gradients and states that a launch doesn't use.
+
+    Each has its own memory, so that a launch needn't check whether its outputs overlap.
     """
     device, own = parameters[0].device, parameters[0].dtype
-    rest = MOST_TENSORS - len(parameters)
-    wanted = ((own, rest), (gradient, rest), (states[0].dtype if states else own, MOST_STATES - len(states)))
-    return tuple(tuple(scratch((1,), dtype, device) for _ in range(count)) for dtype, count in wanted)
+    unused = MOST_TENSORS - len(parameters)
+    specs = ((own, unused), (gradient, unused), (states[0].dtype if states else own, MOST_STATES - len(states)))
+    return tuple(tuple(scratch((1,), dtype, device) for _ in range(count)) for dtype, count in specs)

@@ -1,7 +1,7 @@
-"""Scratch memory of host functions, and sums of partial results in a fixed order.
+"""Scratch memory for host functions, and summation of partial results in a fixed order.
 
-Long sums are split over invocations that each write a partial sum; `sum_parts` adds these up, so that results are the same every
-time: one after the other, or, where there are many parts of few sums and the device is a GPU, in a tree.
+Long sums are split over invocations that each write a partial sum. `sum_parts` adds these deterministically:
+sequentially, or with a tree if there are many partial sums, few results, and the device is a GPU.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ R = TypeVar("R", bound=vk.Element)
 GROUP = 256
 """Invocations of a workgroup."""
 MANY_PARTS = 16
-"""Parts from which on several invocations share a sum."""
+"""Minimum number of partial sums for which several invocations share a result."""
 FEW_SUMS = 1 << 16
-"""Sums up to which there are too few to keep a GPU busy one by one."""
+"""Maximum number of results for the tree: with more, one invocation per result keeps a GPU busy."""
 
 
 def accumulator(dtype: DType) -> DType:
-    """The type that sums of `dtype` are kept in: f64 for f64, else f32."""
+    """Return the type in which `dtype` is accumulated: f64 for f64, else f32."""
     return vk.f64 if dtype is vk.f64 else vk.f32
 
 
 def index_type(*arrays: DeviceArray) -> DType:
-    """The integer type that counts the elements of each array: i32 where it is wide enough."""
+    """Return the integer type that can index every element of each array: i32 if it is wide enough, else i64."""
     return vk.i32 if all(math.prod(a.shape) < 2**31 for a in arrays) else vk.i64
 
 
 def scratch(shape: tuple[int, ...], dtype: DType, device: Device) -> DeviceArray:
-    """Uninitialised memory in C order."""
+    """Allocate uninitialized memory in C order."""
     size = math.prod(shape) * dtype.itemsize
     return DeviceArray(device.allocate((size + 3) & ~3), 0, dtype, shape, contiguous_strides(shape))
 
 
 def dense(array: DeviceArray) -> bool:
-    """Whether the elements lie in C order without gaps."""
+    """True if the elements are contiguous in C order."""
     step = 1
     for extent, stride in zip(reversed(array.shape), reversed(array.strides), strict=True):
         if extent != 1 and stride != step:
@@ -55,7 +55,7 @@ def dense(array: DeviceArray) -> bool:
 
 
 def flat(array: DeviceArray) -> DeviceArray:
-    """A dense array as one axis."""
+    """Return a dense array flattened to one axis."""
     return DeviceArray(array.buffer, array.offset, array.dtype, (math.prod(array.shape),), (1,))
 
 
@@ -70,7 +70,7 @@ def _sum_parts(parts: vk.In[T, "P N"], y: vk.Out[R, "N"]):
 
 @vk.func
 def slice_sum(parts, i, first, step):
-    """The sum of every so many parts of column i; 0 past the last column."""
+    """Return the sum of parts[first::step, i]; 0 past the last column."""
     total = parts.dtype(0)
     if i < parts.shape[1]:
         for p in range(first, parts.shape[0], step):
@@ -80,7 +80,9 @@ def slice_sum(parts, i, first, step):
 
 @vk.func
 def sum_slices(shared, lane, doublings: vk.Const[int]):
-    """Adds the second half of a workgroup's values to the first, so many times."""
+    """Tree reduction in shared memory: add the upper half of the workgroup's values to the lower half, `doublings`
+    times.
+    """
     for d in vk.unroll(doublings):
         vk.barrier()
         if lane < GROUP >> (d + 1):
@@ -89,7 +91,10 @@ def sum_slices(shared, lane, doublings: vk.Const[int]):
 
 @vk.kernel(groups=lambda y, SLICES: vk.cdiv(y.shape[0], GROUP // SLICES), local=GROUP, debug=False)
 def _sum_parts_together(parts: vk.In[T, "P N"], y: vk.Out[R, "N"], SLICES: vk.Const[int], DOUBLINGS: vk.Const[int]):
-    """As `_sum_parts`; SLICES = 2**DOUBLINGS invocations share a sum: each adds every so many parts, halves join halves."""
+    """Variant of `_sum_parts` in which SLICES = 2**DOUBLINGS invocations share a result.
+
+    Each sums every SLICES-th part; a tree reduction in shared memory adds their sums.
+    """
     COLUMNS = GROUP // SLICES
     shared, lane = vk.shared(T, GROUP), vk.local_id(0)
     i = vk.group_id(0) * COLUMNS + lane % COLUMNS
@@ -103,7 +108,7 @@ def _sum_parts_together(parts: vk.In[T, "P N"], y: vk.Out[R, "N"], SLICES: vk.Co
 def _sum_parts_of_two(
     parts: vk.In[T, "P N"], y: vk.Out[R, "Y"], z: vk.Out[R, "Z"], SLICES: vk.Const[int], DOUBLINGS: vk.Const[int]
 ):
-    """As `_sum_parts_together`, the first sums to y, the others to z."""
+    """Variant of `_sum_parts_together` that stores the first sums to y and the remaining ones to z."""
     COLUMNS = GROUP // SLICES
     shared, lane = vk.shared(T, GROUP), vk.local_id(0)
     i, first = vk.group_id(0) * COLUMNS + lane % COLUMNS, y.shape[0]
@@ -117,7 +122,7 @@ def _sum_parts_of_two(
 
 
 def sum_parts(parts: DeviceArray, y: DeviceArray) -> None:
-    """y[n] = the sum of parts[:, n] in a fixed order. `y` is dense, of any shape with that many elements."""
+    """Compute y[n] = the sum of parts[:, n] in a fixed order. `y` is dense, of any shape with that many elements."""
     if 0 in y.shape:
         return
     count, length = parts.shape
@@ -128,11 +133,11 @@ def sum_parts(parts: DeviceArray, y: DeviceArray) -> None:
 
 
 def sum_parts_of_two(parts: DeviceArray, y: DeviceArray, z: DeviceArray) -> None:
-    """The same on a GPU, the first sums to y, the others to z, both dense and not empty."""
+    """As `sum_parts`, for GPUs: store the first sums to y and the remaining ones to z, both dense and not empty."""
     _sum_parts_of_two(parts, flat(y), flat(z), *_slices(*parts.shape))
 
 
 def _slices(count: int, length: int) -> tuple[int, int]:
-    """Invocations that share a sum of so many parts, and how often their number halves: few where there are many sums."""
+    """Return SLICES and DOUBLINGS, its log2: the number of invocations that share a result, less for many results."""
     doublings = 5 if length * 8 <= FEW_SUMS and count >= 8 * MANY_PARTS else 3 if count >= MANY_PARTS else 0
     return 1 << doublings, doublings

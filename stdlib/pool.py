@@ -1,8 +1,8 @@
-"""Pooling over three spatial axes: maxima with their places, means, and the gradients of both.
+"""Pooling over three spatial axes: max pooling with indices, average pooling, and their gradients.
 
-Enters: dense arrays of shape (N * C, D, H, W) and (N * C, O, P, Q), and a `Window`. Leaves: the result array that the caller
-gives. Gradients are gathered: each input element sums over the windows that cover it, in order, so that results are the
-same every time.
+Arrays are dense, of shape (N * C, D, H, W) for inputs and (N * C, O, P, Q) for outputs; a `Window` describes the
+pooling. Gradients are gathered: each input element sums over the windows that cover it in a fixed order, so results are
+deterministic.
 """
 
 from __future__ import annotations
@@ -27,10 +27,13 @@ LOCAL = 64
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What a pooling looks at. Regular: `kernel` taps, `dilation` apart, every `stride` elements, `pad` before the first.
-    Adaptive: output element i takes the input elements from floor(i D / O) to ceil((i + 1) D / O), exclusive; the rest is unused.
+    """Geometry of a pooling.
 
-    `divisor`: what means are divided by; 0: the number of elements, with the padding where `count_pad`.
+    Regular: `kernel` taps, `dilation` apart, every `stride` elements, with `pad` elements of padding. Adaptive: output
+    element i covers the input elements from floor(i D / O) to ceil((i + 1) D / O), exclusive; kernel, stride, pad and
+    dilation are unused.
+
+    `divisor` divides the sums of average pooling; 0 stands for the number of elements, padding included if `count_pad`.
     """
 
     size: Triple
@@ -44,7 +47,7 @@ class Window:
     divisor: int = 0
 
     def taps(self) -> Triple:
-        """Input elements that an output element looks at, at most."""
+        """Return the maximum number of input elements per window along each axis."""
         if self.adaptive:
             d, h, w = (s // o + 2 if o else 0 for s, o in zip(self.size, self.out, strict=True))
         else:
@@ -52,7 +55,7 @@ class Window:
         return d, h, w
 
     def covering(self) -> Triple:
-        """Output elements that look at an input element, at most."""
+        """Return the maximum number of windows that cover an input element along each axis."""
         if self.adaptive:
             d, h, w = (o // s + 2 if s else 0 for s, o in zip(self.size, self.out, strict=True))
         else:
@@ -60,21 +63,21 @@ class Window:
         return d, h, w
 
     def overlaps(self) -> bool:
-        """Whether an input element may lie in several windows."""
+        """True if an input element may be covered by several windows."""
         axes = zip(self.size, self.out, self.kernel, self.stride, self.dilation, strict=True)
         if self.adaptive:
             return any(o and s % o for s, o, *_ in axes)
         return any(o > 1 and (k - 1) * d + 1 > step for _, o, k, step, d in axes)
 
     def numbers(self) -> tuple[int, ...]:
-        """The window as the scalars that each kernel takes, axis by axis."""
+        """Return the window as the scalars that each kernel takes, axis by axis."""
         columns = (self.size, self.out, self.kernel, self.stride, self.pad, self.dilation)
         return tuple(n for axis in zip(*columns, strict=True) for n in axis)
 
 
 @vk.func
 def bounds(i, axis, ADAPTIVE: vk.Const[bool]):
-    """(first, end, step) of the input elements that output element i looks at; `first` may be negative."""
+    """Return (first, end, step) of the input indices of window i along an axis; `first` may be negative."""
     size, out, kernel, stride, pad, dilation = axis
     if ADAPTIVE:
         return i * size // out, ((i + 1) * size + out - 1) // out, 1
@@ -84,7 +87,7 @@ def bounds(i, axis, ADAPTIVE: vk.Const[bool]):
 
 @vk.func
 def covering(i, axis, ADAPTIVE: vk.Const[bool]):
-    """(first, end) of the output elements that may look at input element i."""
+    """Return (first, end) of the output indices whose windows may cover input index i."""
     size, out, kernel, stride, pad, dilation = axis
     if ADAPTIVE:
         return i * out // size, vk.min(((i + 1) * out + size - 1) // size, out)
@@ -94,7 +97,7 @@ def covering(i, axis, ADAPTIVE: vk.Const[bool]):
 
 @vk.func
 def counted(i, axis, ADAPTIVE: vk.Const[bool], COUNT_PAD: vk.Const[bool]):
-    """Elements along an axis that a mean is divided by."""
+    """Return the number of elements along an axis that a mean is divided by."""
     size, _, kernel, _, pad, _ = axis
     first, end, _ = bounds(i, axis, ADAPTIVE)
     if COUNT_PAD and not ADAPTIVE:
@@ -104,7 +107,7 @@ def counted(i, axis, ADAPTIVE: vk.Const[bool], COUNT_PAD: vk.Const[bool]):
 
 @vk.func
 def divided_by(o, p, q, axes, divisor, ADAPTIVE: vk.Const[bool], COUNT_PAD: vk.Const[bool]):
-    """What the mean of output element (o, p, q) is divided by."""
+    """Return the divisor of the mean at output index (o, p, q)."""
     if divisor != 0:
         return divisor
     d, h = counted(o, axes[0], ADAPTIVE, COUNT_PAD), counted(p, axes[1], ADAPTIVE, COUNT_PAD)
@@ -113,7 +116,7 @@ def divided_by(o, p, q, axes, divisor, ADAPTIVE: vk.Const[bool], COUNT_PAD: vk.C
 
 @vk.func
 def place(e, a, b, c):
-    """(rest, i, j, k) of the index e over (rest, a, b, c)."""
+    """Split the linear index e over (rest, a, b, c) into (rest, i, j, k)."""
     k, rest = e % c, e // c
     j, rest = rest % b, rest // b
     return rest // a, rest % a, j, k
@@ -135,7 +138,7 @@ def _maxima(
     A: vk.Const[object],
     I: vk.Const[object],  # noqa: E741
 ):  # fmt: skip
-    """y = the maximum of each window, NaN if it has one; `at` = where in the channel it lies, the first of equals."""
+    """y = the maximum of each window, or NaN if it has one; `at` = its index in the channel, the first of equals."""
     e = I(vk.global_id(0))
     if e >= count:
         return
@@ -176,7 +179,7 @@ def _maxima_gradient(
     A: vk.Const[object],
     I: vk.Const[object],  # noqa: E741
 ):  # fmt: skip
-    """y = for each input element the sum of g over the windows whose maximum it is."""
+    """y = for each input element, the sum of g over the windows whose maximum it is."""
     e = I(vk.global_id(0))
     if e >= count:
         return
@@ -207,7 +210,7 @@ def _put_at_places(
     out: vk.i32,
     I: vk.Const[object],  # noqa: E741
 ):
-    """y, zeros at first, = g at the places that `maxima` gave, where no two are the same."""
+    """Scatter g into the zero-initialized y at the indices from `maxima`, which must be distinct."""
     e = I(vk.global_id(0))
     if e < count:
         place = at[e]
@@ -274,7 +277,7 @@ def _means_gradient(
     A: vk.Const[object],
     I: vk.Const[object],  # noqa: E741
 ):  # fmt: skip
-    """y = for each input element the sum over the windows that cover it of g / the window's divisor."""
+    """y = for each input element, the sum of g / divisor over the windows that cover it."""
     e = I(vk.global_id(0))
     if e >= count:
         return
@@ -316,7 +319,7 @@ def _at_places(
 
 
 def maxima(x: DeviceArray, y: DeviceArray, at: DeviceArray, window: Window) -> None:
-    """y = the maxima, at = their places in the input's D * H * W elements of the channel (i64)."""
+    """Max pooling: y = the maxima, at = their indices in the channel's D * H * W elements (i64)."""
     count = math.prod(y.shape)
     if count:
         compared = accumulator(x.dtype) if x.dtype.is_float else vk.i64
@@ -325,10 +328,10 @@ def maxima(x: DeviceArray, y: DeviceArray, at: DeviceArray, window: Window) -> N
 
 
 def maxima_gradient(g: DeviceArray, at: DeviceArray, y: DeviceArray, window: Window) -> None:
-    """y = the gradient of the input of `maxima`."""
+    """Compute y = the gradient of the input of `maxima`."""
     count = math.prod(y.shape)
     if count and g.device.caps.kind == "llvm-cpu" and not window.overlaps():
-        # where an element lies in one window at most, writing to the places is less work than looking from each element
+        # without overlapping windows, scattering to the indices is less work than gathering for each element
         y.device.fill(y.buffer, y.offset, (count * y.dtype.itemsize + 3) & ~3, 0)
         _put_at_places(flat(g), flat(at), flat(y), math.prod(g.shape), math.prod(y.shape[1:]), math.prod(g.shape[1:]),
                        index_type(g, y))  # fmt: skip
@@ -338,14 +341,14 @@ def maxima_gradient(g: DeviceArray, at: DeviceArray, y: DeviceArray, window: Win
 
 
 def at_places(x: DeviceArray, at: DeviceArray, y: DeviceArray) -> None:
-    """y = the elements of x (N * C, D, H, W) at the places that `maxima` gave; at and y: (N * C, O, P, Q)."""
+    """Gather the elements of x (N * C, D, H, W) at the indices from `maxima`; at and y have shape (N * C, O, P, Q)."""
     count = math.prod(y.shape)
     if count:
         _at_places(flat(x), flat(at), flat(y), count, math.prod(x.shape[1:]), math.prod(y.shape[1:]), index_type(x, y))
 
 
 def means(x: DeviceArray, y: DeviceArray, window: Window) -> None:
-    """y = the mean of each window."""
+    """Average pooling: y = the mean of each window."""
     count = math.prod(y.shape)
     if count:
         _means(flat(x), flat(y), count, *window.numbers(), *window.taps(), window.divisor, window.adaptive,
@@ -353,7 +356,7 @@ def means(x: DeviceArray, y: DeviceArray, window: Window) -> None:
 
 
 def means_gradient(g: DeviceArray, y: DeviceArray, window: Window) -> None:
-    """y = the gradient of the input of `means`."""
+    """Compute y = the gradient of the input of `means`."""
     count = math.prod(y.shape)
     if count:
         _means_gradient(flat(g), flat(y), count, *window.numbers(), *window.covering(), window.divisor, window.adaptive,

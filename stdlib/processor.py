@@ -1,7 +1,7 @@
-"""Which variants serve best on the device "cpu", whose workgroups are loops over vectors.
+"""Variants for the LLVM CPU device ("llvm-cpu"), where a workgroup is a loop over vectors.
 
-Enters: the variants of other modules. Leaves: those registered for the device's kind. Collectives of a workgroup cost
-little there, so rows are taken by workgroups as on a GPU; products have kernels of their own (`matmul_panels`).
+Workgroup collectives are cheap there, so rows are processed by workgroups as on a GPU; matrix products have their own
+kernels (`matmul_panels`). Importing the module registers the variants.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Stable sorting by digits: lines (L, N) of elements with their places, one digit of their keys per pass, the least first.
+"""Stable LSD radix sort of rows (L, N), with the original indices of the elements: one digit of the keys per pass.
 
-Enters: lines, and the places of their elements (at first 0, 1, 2...). Leaves: values and places in order. A pass counts the
-digits of each tile of a line, turns the counts into where each tile's elements of a digit begin, and moves the elements. On
-a processor one invocation takes a tile, with digits of 8 bits; on a GPU a workgroup does, with digits of 4 bits, in each of
-which neighbouring invocations hold neighbouring elements. Keys are those of `sort`: NaN is greatest, zeros are equal.
+A pass counts the digits of each tile of a row (upsweep), scans the counts into the first output index of each digit in
+each tile, and scatters the elements (downsweep). On CPUs one invocation processes a tile, with digits of 8 bits. On
+GPUs one workgroup does, with digits of 4 bits; for the scatter each invocation owns a contiguous run of the tile. Keys
+are those of `sort`: NaN is the greatest, zeros of both signs are equal.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ __all__ = ["sort_by_digits"]
 T = TypeVar("T", bound=vk.Element)
 
 BINS = 256
-"""Digits on a processor."""
+"""Number of digit values on CPUs."""
 SIDE = 256
-"""Invocations of a workgroup of a GPU."""
+"""Invocations of a workgroup on GPUs."""
 EACH = 16
-"""Elements that each of them takes."""
+"""Elements per invocation on GPUs."""
 FEW = 16
-"""Digits on a GPU."""
+"""Number of digit values on GPUs."""
 
 
 @vk.func
 def digit_of(x, shift, MASK, KEY, BITS, DOWN):
-    """The digit that begins at bit `shift` of an element's key, of type BITS."""
+    """Return the digit at bit `shift` of an element's key, which has type BITS."""
     return vk.i32((keyed(x, KEY, DOWN) >> BITS(shift)) & BITS(MASK))
 
 
-# -- processors: an invocation per tile
+# -- CPUs: one invocation per tile
 
 
 @vk.kernel(groups=lambda counts: (counts.shape[1], counts.shape[0]), local=1, debug=False)
@@ -49,7 +49,7 @@ def count_digits(
     BITS: vk.Const[Any],
     DOWN: vk.Const[bool],
 ):
-    """counts[l, s, d] = how often digit d occurs in tile s of line l."""
+    """counts[l, s, d] = the number of elements with digit d in tile s of row l."""
     s, line = vk.group_id(0), vk.group_id(1)
     for d in range(vk.i32(BINS)):
         counts[line, s, d] = 0
@@ -60,7 +60,7 @@ def count_digits(
 
 @vk.kernel(groups=lambda counts: counts.shape[0], local=1, debug=False)
 def begin_digits(counts: vk.InOut[vk.i32, "L S B"]):
-    """counts[l, s, d] = where the elements of digit d of tile s begin."""
+    """Exclusive scan in place: counts[l, s, d] = the first output index of digit d's elements in tile s."""
     line = vk.group_id(0)
     total = vk.i32(0)
     for d in range(vk.i32(BINS)):
@@ -84,7 +84,9 @@ def move_digits(
     BITS: vk.Const[Any],
     DOWN: vk.Const[bool],
 ):
-    """Moves the elements of a tile, in order, to where their digits' elements begin; FIRST: places are 0, 1, 2..."""
+    """Scatter the elements of a tile, in order, to the output indices of their digits. FIRST: the input indices are 0,
+    1, 2...
+    """
     s, line = vk.group_id(0), vk.group_id(1)
     begin = s * length
     for n in range(begin, vk.min(begin + length, x.shape[1])):
@@ -96,7 +98,7 @@ def move_digits(
         where[line, at] = vk.i32(n) if FIRST else places[line, n]
 
 
-# -- GPUs: a workgroup per tile
+# -- GPUs: one workgroup per tile
 
 
 @vk.kernel(groups=lambda counts: (counts.shape[2], counts.shape[0]), local=SIDE, debug=False)
@@ -108,7 +110,7 @@ def count_digits_together(
     BITS: vk.Const[Any],
     DOWN: vk.Const[bool],
 ):
-    """counts[l, d, s] = how often digit d occurs in tile s of line l."""
+    """counts[l, d, s] = the number of elements with digit d in tile s of row l."""
     table = vk.shared(vk.i32, (FEW, SIDE))
     lane, s, line = vk.i32(vk.local_id(0)), vk.group_id(0), vk.group_id(1)
     for d in vk.unroll(FEW):
@@ -120,7 +122,7 @@ def count_digits_together(
             d = digit_of(x[line, n], shift, FEW - 1, KEY, BITS, DOWN)
             table[d, lane] += 1
     vk.barrier()
-    # sixteen invocations add up each digit's row, then one of them adds up theirs
+    # sixteen invocations sum each digit's histogram row, then one of them adds their sums
     row, part = lane // FEW, lane % FEW
     total = vk.i32(0)
     for k in range(SIDE // FEW):
@@ -137,7 +139,9 @@ def count_digits_together(
 
 @vk.kernel(groups=lambda counts: (counts.shape[1], counts.shape[0]), local=SIDE, debug=False)
 def begin_digits_together(counts: vk.InOut[vk.i32, "L B S"], totals: vk.Out[vk.i32, "L B"]):
-    """counts[l, d, s] = how many elements of digit d lie in tiles before s; totals[l, d] = in all tiles."""
+    """Exclusive scan in place: counts[l, d, s] = the number of elements with digit d in tiles before s; totals[l, d] =
+    in all tiles.
+    """
     wg, lane, d, line = vk.workgroup(), vk.local_id(0), vk.group_id(0), vk.group_id(1)
     count = counts.shape[2]
     total = vk.i32(0)
@@ -165,7 +169,7 @@ def move_digits_together(
     BITS: vk.Const[Any],
     DOWN: vk.Const[bool],
 ):
-    """Moves the elements of a tile; FIRST: places are 0, 1, 2..."""
+    """Scatter the elements of a tile to the output indices of their digits. FIRST: the input indices are 0, 1, 2..."""
     wg = vk.workgroup()
     table = vk.shared(vk.i32, FEW * SIDE)
     starts = vk.shared(vk.i32, FEW)
@@ -178,7 +182,7 @@ def move_digits_together(
             d = digit_of(x[line, begin + e], shift, FEW - 1, KEY, BITS, DOWN)
             table[d * SIDE + lane] += 1
     vk.barrier()
-    # running counts, first by digit, then by invocation
+    # exclusive scan of the counts, by digit, then by invocation
     own = vk.i32(0)
     for k in range(FEW):
         own += table[lane * FEW + k]
@@ -188,7 +192,7 @@ def move_digits_together(
         table[lane * FEW + k] = before
         before += here
     vk.barrier()
-    if lane < FEW:  # what a digit's elements add to their place within the tile
+    if lane < FEW:  # the offset from an element's rank in the tile to its output index, by digit
         lower = vk.i32(0)
         for d in range(lane):
             lower += totals[line, d]
@@ -210,11 +214,12 @@ def move_digits_together(
 
 
 def sort_by_digits(lines: DeviceArray, key: Any, bits: int, descending: bool) -> tuple[DeviceArray, DeviceArray]:
-    """Values and places (i32) of lines (L, N) in order; `key` gives keys of so many bits. Lines have fewer than 2**31
-    elements, and aren't changed.
+    """Return sorted values and their original indices (i32) of rows (L, N); `key` computes keys of `bits` bits.
+
+    Rows have fewer than 2**31 elements and are not modified.
     """
-    made: tuple[DeviceArray, DeviceArray] = choose("sort_by_digits", lines.device)(lines, key, bits, descending)
-    return made
+    result: tuple[DeviceArray, DeviceArray] = choose("sort_by_digits", lines.device)(lines, key, bits, descending)
+    return result
 
 
 def _pairs(lines: DeviceArray) -> list[tuple[DeviceArray, DeviceArray]]:
@@ -227,7 +232,7 @@ def _sort_cpu(lines: DeviceArray, key: Any, bits: int, descending: bool) -> tupl
     length = max(1 << 14, -(-n // 64))
     counts = scratch((rows, -(-n // length), BINS), vk.i32, lines.device)
     target, other = _pairs(lines)
-    source = (lines, other[1])  # the first pass reads no places
+    source = (lines, other[1])  # indices are not read by the first pass
     options = (key, vk.u64 if bits == 64 else vk.u32, descending)
     for shift in range(0, bits, 8):
         count_digits(source[0], counts, length, shift, *options)
@@ -243,7 +248,7 @@ def _sort_gpu(lines: DeviceArray, key: Any, bits: int, descending: bool) -> tupl
     counts = scratch((rows, FEW, -(-n // (SIDE * EACH))), vk.i32, lines.device)
     totals = scratch((rows, FEW), vk.i32, lines.device)
     target, other = _pairs(lines)
-    source = (lines, other[1])  # the first pass reads no places
+    source = (lines, other[1])  # indices are not read by the first pass
     options = (key, vk.u64 if bits == 64 else vk.u32, descending)
     for shift in range(0, bits, 4):
         count_digits_together(source[0], counts, shift, *options)

@@ -1,7 +1,7 @@
-"""Random numbers by Philox: uniform, normal, integers, coins. Equal on every device (normal ones up to the rounding of
-log, sin and cos).
+"""Random numbers by the counter-based generator Philox: uniform, normal, integers and Bernoulli.
 
-Enters: a seed, the counter to begin with, bounds. Leaves: y, four elements per invocation, each four from one counter.
+Results are equal on every device; normal ones up to the rounding of log, sin and cos. Kernels take a seed, the first
+counter and the distribution's parameters, and write y, four elements per invocation, each four from one counter.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TWO_PI = 6.283185307179586
 
 @vk.kernel(groups=lambda y: vk.cdiv(y.shape[0], 4 * LOCAL), local=LOCAL, debug=False)
 def uniform(y: vk.Out[T, "N"], seed: vk.u64, counter: vk.u64, low: vk.f32, span: vk.f32, BITS: vk.Const[int]):
-    """y = low + span * u, u a multiple of 2 ** -BITS in [0, 1)."""
+    """y = low + span * u, with u a multiple of 2 ** -BITS in [0, 1)."""
     e = vk.global_id(0)
     drawn = vk.philox(seed, counter + vk.u64(e))
     for i in vk.unroll(4):
@@ -33,7 +33,7 @@ def uniform(y: vk.Out[T, "N"], seed: vk.u64, counter: vk.u64, low: vk.f32, span:
 
 @vk.kernel(groups=lambda y: vk.cdiv(y.shape[0], 4 * LOCAL), local=LOCAL, debug=False)
 def uniform_double(y: vk.Out[vk.f64, "N"], seed: vk.u64, counter: vk.u64, low: vk.f64, span: vk.f64):
-    """y = low + span * u, u a multiple of 2 ** -53 in [0, 1)."""
+    """y = low + span * u, with u a multiple of 2 ** -53 in [0, 1)."""
     e = vk.global_id(0)
     first = vk.philox(seed, counter + vk.u64(e))
     second = vk.philox(seed, counter + vk.u64(e), 1)
@@ -45,7 +45,7 @@ def uniform_double(y: vk.Out[vk.f64, "N"], seed: vk.u64, counter: vk.u64, low: v
 
 @vk.kernel(groups=lambda y: vk.cdiv(y.shape[0], 4 * LOCAL), local=LOCAL, debug=False)
 def normal(y: vk.Out[T, "N"], seed: vk.u64, counter: vk.u64, mean: vk.f32, deviation: vk.f32):
-    """y = mean + deviation * z, z of mean 0 and variance 1 by Box and Muller's method."""
+    """y = mean + deviation * z, with z of mean 0 and variance 1, by the Box-Muller transform."""
     e = vk.global_id(0)
     drawn = vk.philox(seed, counter + vk.u64(e))
     for pair in vk.unroll(2):
@@ -60,7 +60,9 @@ def normal(y: vk.Out[T, "N"], seed: vk.u64, counter: vk.u64, mean: vk.f32, devia
 
 @vk.kernel(groups=lambda y: vk.cdiv(y.shape[0], 4 * LOCAL), local=LOCAL, debug=False)
 def integers(y: vk.Out[T, "N"], seed: vk.u64, counter: vk.u64, low: vk.i64, span: vk.u64):
-    """y = low + w % span, w of 64 bits; a span of 0 stands for 2 ** 64. The bias is at most span / 2 ** 64."""
+    """y = low + w % span, with w a 64-bit random integer; a span of 0 stands for 2 ** 64. The bias is at most span / 2
+    ** 64.
+    """
     e = vk.global_id(0)
     first = vk.philox(seed, counter + vk.u64(e))
     second = vk.philox(seed, counter + vk.u64(e), 1)
@@ -72,7 +74,7 @@ def integers(y: vk.Out[T, "N"], seed: vk.u64, counter: vk.u64, low: vk.i64, span
 
 @vk.kernel(groups=lambda y: vk.cdiv(y.shape[0], 4 * LOCAL), local=LOCAL, debug=False)
 def coins(chance: vk.In[P, "N"], y: vk.Out[T, "N"], seed: vk.u64, counter: vk.u64):
-    """y = 1 with the chance of that place, else 0."""
+    """Bernoulli samples: y = 1 with probability `chance` of the same index, else 0."""
     e = vk.global_id(0)
     drawn = vk.philox(seed, counter + vk.u64(e))
     for i in vk.unroll(4):

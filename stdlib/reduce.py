@@ -1,9 +1,9 @@
 """Reductions along the last of three axes: y[a, b] = FINISH(COMBINE over r of LOAD(x[a, b, r])).
 
-Enters: arrays brought to three axes by the caller, of any strides; how elements are loaded, combined and finished; the
-type ACC that is accumulated in. Leaves: y. The order of combination depends on the shape alone, so that results are the
-same every time. `lines` gives a line to one invocation, `groups` to one workgroup (a tree in shared memory at its end),
-`rows` to one subgroup.
+The caller reshapes arrays, of any strides, to three axes and chooses how elements are loaded, combined and finished,
+and the accumulator type ACC. The order of combination depends on the shape alone, so results are deterministic.
+`reduce_lines` reduces a row with one invocation, `reduce_rows` with one subgroup, `reduce_groups` and `reduce_lanes`
+with one workgroup: the former finishes with a tree in shared memory, the latter with subgroup shuffles.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ T = TypeVar("T", bound=vk.Element)
 U = TypeVar("U", bound=vk.Element)
 
 GROUP = 256
-"""Invocations of a workgroup that reduces one line."""
+"""Invocations of a workgroup that reduces one row."""
 ROUND = 4 * GROUP
-"""Elements that a workgroup reads at once."""
+"""Elements that a workgroup loads per iteration."""
 
 
 @vk.func
@@ -67,7 +67,7 @@ def both(x, y):
 
 
 @vk.func
-def finish_value(x, count):  # noqa: ARG001  # all finishing functions take the same
+def finish_value(x, count):  # noqa: ARG001  # all finish functions have the same signature
     return x
 
 
@@ -77,7 +77,7 @@ def finish_mean(x, count):
 
 
 @vk.func
-def finish_root(x, count):  # noqa: ARG001  # all finishing functions take the same
+def finish_root(x, count):  # noqa: ARG001  # all finish functions have the same signature
     return vk.sqrt(x)
 
 
@@ -94,7 +94,7 @@ def reduce_lines(
     ACC: vk.Const[Any],
     LIMIT: vk.Const[int],
 ):
-    """One invocation per line, four accumulators; lines have at most LIMIT elements."""
+    """One invocation per row, with four accumulators; rows have at most LIMIT elements."""
     b, a = vk.global_id(0), vk.global_id(1)
     n = vk.min(x.shape[2], LIMIT)
     whole = n // 4
@@ -112,7 +112,7 @@ def reduce_lines(
 
 @vk.func
 def four_neighbours(x, a, b, r):
-    """Elements r to r + 3 of a line."""
+    """Return elements r to r + 3 of a row."""
     return x[a, b, r], x[a, b, r + 1], x[a, b, r + 2], x[a, b, r + 3]
 
 
@@ -126,7 +126,7 @@ def four_combined(
     IN: vk.Const[Any],
     ACC: vk.Const[Any],
 ):
-    """The accumulators with four of the values from the first on."""
+    """Return the four accumulators combined with values[first], ..., values[first + 3]."""
     made = ()
     for k in vk.unroll(4):
         made = made + (COMBINE(sums[k], ACC(LOAD(IN(values[first + k])))),)
@@ -145,7 +145,9 @@ def reduce_groups(
     IN: vk.Const[Any],
     ACC: vk.Const[Any],
 ):
-    """One workgroup per line: an invocation reads four neighbours at a time, into an accumulator each, then a tree."""
+    """One workgroup per row: each invocation loads vec4s into four accumulators; a tree in shared memory combines the
+    rest.
+    """
     shared = vk.shared(ACC, GROUP)
     lane, b, a = vk.local_id(0), vk.group_id(0), vk.group_id(1)
     n = x.shape[2]
@@ -153,7 +155,7 @@ def reduce_groups(
     long, whole = n // (4 * ROUND) * (4 * ROUND), n // ROUND * ROUND
     for start in range(0, long, 4 * ROUND):
         fours = ()
-        for q in vk.unroll(4):  # all on their way before the first is needed
+        for q in vk.unroll(4):  # issue all loads before the first use
             fours = fours + four_neighbours(x, a, b, start + q * ROUND + 4 * lane)
         for q in vk.unroll(4):
             sums = four_combined(sums, fours, 4 * q, LOAD, COMBINE, IN, ACC)
@@ -188,8 +190,10 @@ def reduce_rows(
     SIZE: vk.Const[int],
     DOUBLINGS: vk.Const[int],
 ):
-    """One subgroup of SIZE = 2**DOUBLINGS invocations per line, for processors: its four quarters side by side, which memory
-    gives faster than one after the other; then halves of the vector.
+    """One subgroup of SIZE = 2**DOUBLINGS invocations per row, for CPUs.
+
+    Reads the four quarters of a row concurrently, which memory serves faster than one after the other; a butterfly of
+    shuffles combines the lanes.
     """
     lanes, lane, b, a = vk.subgroup(), vk.i32(vk.local_id(0)), vk.group_id(0), vk.group_id(1)
     n = x.shape[2]
@@ -226,8 +230,10 @@ def reduce_lanes(
     DOUBLINGS: vk.Const[int],
     DEPTH: vk.Const[int],
 ):
-    """A workgroup of LOCAL invocations per line, as `reduce_groups`; halves join within subgroups of 2**DOUBLINGS, then their
-    results. DEPTH fours of an invocation are on their way at a time.
+    """Variant of `reduce_groups` with LOCAL invocations per row, combined by shuffles in subgroups of 2**DOUBLINGS
+    lanes.
+
+    Shared memory combines the results of the subgroups. Each invocation has DEPTH vec4 loads in flight.
     """
     lanes, lane, b, a = vk.subgroup(), vk.i32(vk.local_id(0)), vk.group_id(0), vk.group_id(1)
     n = x.shape[2]
@@ -235,7 +241,7 @@ def reduce_lanes(
     long, whole = n // (4 * DEPTH * LOCAL) * (4 * DEPTH * LOCAL), n // (4 * LOCAL) * (4 * LOCAL)
     for start in range(0, long, 4 * DEPTH * LOCAL):
         fours = ()
-        for q in vk.unroll(DEPTH):  # all on their way before the first is needed
+        for q in vk.unroll(DEPTH):  # issue all loads before the first use
             fours = fours + four_neighbours(x, a, b, start + q * (4 * LOCAL) + 4 * lane)
         for q in vk.unroll(DEPTH):
             sums = four_combined(sums, fours, 4 * q, LOAD, COMBINE, IN, ACC)
@@ -259,18 +265,18 @@ def reduce_lanes(
         y[a, b] = U(FINISH(found, ACC(total)))
 
 
-# -- where the extreme lies
+# -- argmin and argmax
 
 
 @vk.func
 def greater(x, y):
-    """Whether x takes y's place as the maximum; NaN does, unless y is one."""
+    """True if x replaces y as the maximum; NaN does unless y is NaN."""
     return (x > y) | ((x != x) & (y == y))
 
 
 @vk.func
 def smaller(x, y):
-    """Whether x takes y's place as the minimum; NaN does, unless y is one."""
+    """True if x replaces y as the minimum; NaN does unless y is NaN."""
     return (x < y) | ((x != x) & (y == y))
 
 
@@ -282,7 +288,7 @@ def search_lines(
     IN: vk.Const[Any],
     LIMIT: vk.Const[int],
 ):
-    """y[a, b] = the first position of the extreme of x[a, b, :]."""
+    """y[a, b] = the first index of the extreme (TAKES: `greater` or `smaller`) of x[a, b, :], one invocation per row."""
     b, a = vk.global_id(0), vk.global_id(1)
     found = IN(x[a, b, 0])
     place = vk.i64(0)
@@ -296,7 +302,7 @@ def search_lines(
 
 @vk.func
 def better(value, place, found, at, TAKES: vk.Const[Any]):
-    """The one that is the extreme; of equal ones the first."""
+    """Return the better of two (value, index) pairs; of equal values the one with the lower index."""
     takes = TAKES(value, found) | (~TAKES(found, value) & (place < at))
     return vk.where(takes, value, found), vk.where(takes, place, at)
 
@@ -310,14 +316,14 @@ def search_rows(
     SIZE: vk.Const[int],
     DOUBLINGS: vk.Const[int],
 ):
-    """As `search_lines`, a subgroup of SIZE = 2**DOUBLINGS invocations per line of neighbours, four at a time."""
+    """Variant of `search_lines` with one subgroup of SIZE = 2**DOUBLINGS invocations per contiguous row and vec4 loads."""
     lanes, lane, b, a = vk.subgroup(), vk.i32(vk.local_id(0)), vk.group_id(0), vk.group_id(1)
     n = vk.i32(x.shape[2])
     found, at = IN(x[a, b, 0]), vk.i32(0)
     whole = n // (16 * SIZE) * (16 * SIZE)
     for start in range(0, whole, 16 * SIZE):
         fours = ()
-        for q in vk.unroll(4):  # all on their way before the first is needed
+        for q in vk.unroll(4):  # issue all loads before the first use
             fours = fours + four_neighbours(x, a, b, start + q * (4 * SIZE) + 4 * lane)
         for q in vk.unroll(16):
             value, place = IN(fours[q]), start + q // 4 * (4 * SIZE) + 4 * lane + q % 4
@@ -346,8 +352,11 @@ def search_blocks(
     IN: vk.Const[Any],
     LIMIT: vk.Const[int],
 ):
-    """best[l, s, p] = the extreme of the elements p, p + P... of block s (of `size` elements) of x[l], y[l, s, p] = its
-    first position in the line. Invocations without elements take the last one of the line, which changes nothing.
+    """best[l, s, p] = the extreme of elements p, p + P, ... of block s of row l; y[l, s, p] = its first index in the
+    row.
+
+    Blocks have `size` elements. Invocations without elements take the last one of the row, which doesn't change the
+    result.
     """
     p, s, line = vk.global_id(0), vk.global_id(1), vk.global_id(2)
     parts, last = y.shape[2], x.shape[1] - 1
@@ -380,8 +389,9 @@ def search_pairs(
     IN: vk.Const[Any],
     LIMIT: vk.Const[int],
 ):
-    """As `search_blocks` with one block, over results of it: positions are entries of `places`, of equal extremes the
-    least."""
+    """Variant of `search_blocks` for one block of its results: indices are taken from `places`, the lowest among equal
+    extremes.
+    """
     p, line = vk.global_id(0), vk.global_id(1)
     parts, n = y.shape[1], x.shape[1]
     found = IN(x[line, p])

@@ -1,9 +1,9 @@
-"""Variants of an operation per class of device, in one registry.
+"""Registry of the variants of each operation by class or kind of device.
 
-Enters: host functions registered with `@variant(operation, device_class)`. Leaves: `choose`, the function for a device.
-A device class is "gpu", or "cpu" for processors, software drivers and the interpreter, where shared memory and barriers
-cost more than they bring and loops are kept well below the drivers' cap on iterations. GPUs with less than most have, too
-little for the workgroups of "gpu" kernels, take those of "cpu".
+Host functions are registered by `@variant(operation, device_class)`; `choose` returns the one for a device. The device
+classes are "gpu" and "cpu". The latter is for CPUs, software drivers and the interpreter, where shared memory and
+barriers cost more than they gain, and loops stay well below the drivers' limit on iterations. GPUs whose limits are too
+small for the workgroups of "gpu" kernels also count as "cpu".
 """
 
 from __future__ import annotations
@@ -22,21 +22,23 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 _VARIANTS: dict[tuple[str, str], Callable[..., Any]] = {}
 
 CPU_LOOP = 8192
-"""Iterations that one invocation runs at most on devices of class "cpu": far below the cap of 65,535."""
+"""Maximum number of iterations per invocation on devices of class "cpu": far below the drivers' limit of 65,535."""
 
 
 WORKGROUP = 256
-"""Invocations that workgroups of kernels for GPUs have at most."""
+"""Maximum workgroup size of kernels for GPUs."""
 
 SHARED_BYTES = 32 << 10
-"""Shared memory that they use at most."""
+"""Maximum shared memory that they use, in bytes."""
 
 _forced: contextvars.ContextVar[str | None] = contextvars.ContextVar("device_class", default=None)
 
 
 @contextlib.contextmanager
 def as_class(kind: str) -> Iterator[None]:
-    """Inside the block all devices count as "cpu" or "gpu": to run a variant where it isn't the usual one."""
+    """Within the block, treat every device as of class "cpu" or "gpu", to run a variant that isn't the device's
+    default.
+    """
     token = _forced.set(kind)
     try:
         yield
@@ -45,11 +47,11 @@ def as_class(kind: str) -> Iterator[None]:
 
 
 forced_class: Callable[[], str | None] = _forced.get
-"""What `as_class` says here; None outside of it."""
+"""Return the class set by an enclosing `as_class`, or None outside of one."""
 
 
 def device_class(device: Any) -> str:
-    """The class of a device: "cpu" or "gpu"."""
+    """Return the class of a device: "cpu" or "gpu"."""
     forced = _forced.get()
     if forced is not None:
         return forced
@@ -59,13 +61,17 @@ def device_class(device: Any) -> str:
 
 
 def rows_class(device: Any) -> str:
-    """The class whose kernels for rows a device takes: on processors workgroups take rows, as on a GPU."""
+    """Return the class whose row kernels a device uses. The "llvm-cpu" device uses those of "gpu", with a workgroup per
+    row.
+    """
     own = _forced.get() is None and device.caps.kind == "llvm-cpu"
     return "gpu" if own else device_class(device)
 
 
 def variant(operation: str, kind: str) -> Callable[[Function], Function]:
-    """Registers a host function as an operation's variant for a class (or one kind) of devices; refuses a second one."""
+    """Register a host function as an operation's variant for a device class or kind; raise InternalError for a
+    duplicate.
+    """
 
     def register(function: Function) -> Function:
         key = (operation, kind)
@@ -78,6 +84,6 @@ def variant(operation: str, kind: str) -> Callable[[Function], Function]:
 
 
 def choose(operation: str, device: Any) -> Callable[..., Any]:
-    """The variant of an operation for a device: one for its kind, if there is one, else that of its class."""
+    """Return an operation's variant for a device: the one for its kind if registered, else the one for its class."""
     own = _VARIANTS.get((operation, device.caps.kind)) if _forced.get() is None else None
     return own or _VARIANTS[operation, device_class(device)]

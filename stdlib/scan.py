@@ -1,8 +1,8 @@
-"""Running results along the last of three axes (sums, products, extremes), and the parts of matrices on one side of a
-diagonal.
+"""Cumulative operations (scans) along the last of three axes - sums, products, logsumexp, min/max - and triangular
+parts of matrices.
 
-Enters: arrays brought to three axes by the caller. Leaves: y. A line is walked in its order by one invocation, or piece by piece by
-a workgroup.
+The caller reshapes arrays to three axes. A row is scanned sequentially by one invocation, or block by block by a
+workgroup.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ def log_add(x, y):
 
 @vk.func
 def larger(x, y):
-    """Whether x takes y's place as the running maximum: where it is at least as large, or NaN."""
+    """True if x replaces y as the cumulative maximum: if it is at least as large, or NaN."""
     return (x >= y) | (x != x)
 
 
 @vk.func
 def smaller(x, y):
-    """Whether x takes y's place as the running minimum: where it is at least as small, or NaN."""
+    """True if x replaces y as the cumulative minimum: if it is at least as small, or NaN."""
     return (x <= y) | (x != x)
 
 
@@ -65,8 +65,9 @@ def running(
     SEEDED: vk.Const[bool],
     LIMIT: vk.Const[int],
 ):
-    """y[a, b, r] = x[a, b, 0] combined with ... x[a, b, r]; ends[a, b] = the last of them. SEEDED: ends[a, b] comes before
-    x[a, b, 0].
+    """Inclusive scan: y[a, b, r] = x[a, b, 0] combined with ... x[a, b, r]; ends[a, b] = the last of them.
+
+    SEEDED: the scan starts from the value in ends[a, b].
     """
     b, a = vk.global_id(0), vk.global_id(1)
     total = ACC(ends[a, b]) if SEEDED else ACC(INIT)
@@ -86,8 +87,10 @@ def running_four(
     ACC: vk.Const[Any],
     SEEDED: vk.Const[bool],
 ):
-    """As `running`, four lines at a time by one invocation: for processors, where the four sums overlap. Of fewer lines
-    the last one is walked again.
+    """Variant of `running` in which one invocation scans four rows at a time, for CPUs, where the four dependency
+    chains overlap.
+
+    If fewer than four rows are left, the last one is scanned repeatedly.
     """
     a, first, last = vk.group_id(1), vk.group_id(0) * 4, x.shape[1] - 1
     b0, b1, b2, b3 = first, vk.min(first + 1, last), vk.min(first + 2, last), vk.min(first + 3, last)
@@ -111,8 +114,10 @@ def running_four(
 
 @functools.cache
 def running_rows(op: str, local: int, lanes: int) -> Any:
-    """As `running`, a workgroup of `local` invocations per line, neighbours side by side; op: "add" or "mul". Where the
-    workgroup is one subgroup, of so many lanes, it needs no shared memory.
+    """Return a variant of `running` with a workgroup of `local` invocations per row and coalesced loads; op: "add" or
+    "mul".
+
+    If the workgroup is a single subgroup (of `lanes` lanes), it uses no shared memory.
     """
     alone = local == lanes
 
@@ -161,7 +166,11 @@ def running_extremes(
     IN: vk.Const[Any],
     LIMIT: vk.Const[int],
 ):
-    """y[a, b, r] = the extreme of x[a, b, 0..r], where[a, b, r] = its place, `known` at its last occurrence."""
+    """Cumulative min/max: y[a, b, r] = the extreme of x[a, b, 0..r], where[a, b, r] = the value of `known` at its last
+    occurrence.
+
+    ends and places receive the last entries of y and where.
+    """
     b, a = vk.global_id(0), vk.global_id(1)
     best = IN(x[a, b, 0])
     place = known[a, b, 0]
@@ -185,7 +194,9 @@ def with_before(
     TAKES: vk.Const[Any],
     IN: vk.Const[Any],
 ):
-    """Running extremes of segments, joined with the extreme of what lies before each segment."""
+    """Combine the cumulative extremes of each segment with `before`, the extreme of all preceding segments, and
+    `known`, its index.
+    """
     r, b, a = vk.global_id(0), vk.global_id(1), vk.global_id(2)
     own, earlier = IN(y[a, b, r]), IN(before[a, b])
     if not (TAKES(own, earlier) and (earlier == earlier or own != own)):
@@ -195,7 +206,7 @@ def with_before(
 
 @vk.kernel(over="y", debug=False)
 def triangle(x: vk.In[T, "G M N"], y: vk.Out[T, "G M N"], diagonal: vk.i64, UPPER: vk.Const[bool]):
-    """y = x on and above (UPPER) or below a diagonal, else 0."""
+    """y = x on and above (UPPER) or on and below a diagonal, else 0."""
     g, i, j = vk.index()
     distance = vk.i64(j) - vk.i64(i)
     if UPPER:

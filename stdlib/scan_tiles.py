@@ -1,7 +1,7 @@
-"""Running sums and products of long lines of neighbours, for GPUs: totals of tiles, what comes before each, then the tiles.
+"""Cumulative sums and products of long contiguous rows on GPUs, in three launches (reduce-then-scan).
 
-Enters: lines of neighbours. Leaves: y. A workgroup takes a tile, an invocation four neighbours at a time; the order in which
-elements are combined depends on the shape alone.
+The first reduces each tile, the second scans the totals of the tiles, the third scans each tile from its prefix. A
+workgroup processes a tile, each invocation one vec4 at a time. The order of combination depends on the shape alone.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ V = TypeVar("V", bound=vk.Element)
 LOCAL = 256
 """Invocations of a workgroup."""
 ROUNDS = 4
-"""Fours of an invocation that are on their way at a time."""
+"""vec4 loads that an invocation has in flight."""
 TILE = 4 * ROUNDS * LOCAL
 """Elements of a tile."""
 
 
 @vk.func
 def four_of(x, line, r, INIT, AS):
-    """Four neighbours from r on; INIT past the end."""
+    """Load the vec4 from index r on; INIT past the end."""
     if r <= x.shape[1] - 4:
         values = (AS(x[line, r]), AS(x[line, r + 1]), AS(x[line, r + 2]), AS(x[line, r + 3]))
     else:
@@ -42,7 +42,7 @@ def four_of(x, line, r, INIT, AS):
 
 @vk.func
 def tile_of(x, line, first, INIT, AS):
-    """The fours of this invocation in a tile."""
+    """Load this invocation's vec4s of a tile."""
     fours = ()
     for q in vk.unroll(ROUNDS):
         fours = fours + (four_of(x, line, first + q * (4 * LOCAL), INIT, AS),)
@@ -51,7 +51,7 @@ def tile_of(x, line, first, INIT, AS):
 
 @functools.cache
 def totals_of_tiles(op: str) -> Any:
-    """The combination of the elements of each tile; op: "add" or "mul"."""
+    """Return the kernel that reduces each tile; op: "add" or "mul"."""
 
     @vk.kernel(groups=lambda totals: (totals.shape[1], totals.shape[0]), local=LOCAL, debug=False)
     def totals_of_tiles(x: vk.In[T, "L R"], totals: vk.Out[V, "L S"], COMBINE: vk.Const[Any], INIT: vk.Const[Any]):
@@ -68,7 +68,7 @@ def totals_of_tiles(op: str) -> Any:
 
 @functools.cache
 def before_tiles(op: str) -> Any:
-    """What of a line comes before each of its tiles, from the tiles' totals; op: "add" or "mul"."""
+    """Return the kernel that computes the exclusive scan of the tiles' totals; op: "add" or "mul"."""
 
     @vk.kernel(groups=lambda totals: totals.shape[0], local=LOCAL, debug=False)
     def before_tiles(totals: vk.In[V, "L S"], y: vk.Out[V, "L S"], COMBINE: vk.Const[Any], INIT: vk.Const[Any]):
@@ -90,7 +90,10 @@ def before_tiles(op: str) -> Any:
 
 @functools.cache
 def running_tiles(op: str, lanes: int) -> Any:
-    """y[l, r] = before[l, r // TILE] combined with the elements of r's tile up to r, by subgroups of so many lanes."""
+    """Return the kernel that computes y[l, r] = before[l, r // TILE] combined with r's tile up to r.
+
+    `lanes` is the subgroup size; subgroup totals are combined in shared memory.
+    """
     parts = LOCAL // lanes
 
     @vk.kernel(groups=lambda before: (before.shape[1], before.shape[0]), local=LOCAL, debug=False)
@@ -129,7 +132,7 @@ def running_tiles(op: str, lanes: int) -> Any:
 
 @vk.func
 def put_four(y, line, r, values):
-    """Stores four neighbours from r on; nothing past the end."""
+    """Store a vec4 from index r on; skip elements past the end."""
     if r <= y.shape[1] - 4:
         for k in vk.unroll(4):
             y[line, r + k] = values[k]

@@ -1,9 +1,9 @@
 """Softmax and log-softmax along one axis, and their gradients.
 
-Enters: dense arrays seen as (outer, C, inner): rows run along the middle axis, `outer * inner` of them. Leaves: the result
-arrays that the caller gives. Sums are kept in f32 (f64 for f64). Long rows are cut into chunks: `statistics` gives each
-chunk's maximum m and the sum of exp(x - m); whoever reads them combines the chunks in order. On GPUs rows along the last axis are
-taken by workgroups, which read them once where they fit into registers.
+Arrays are dense, viewed as (outer, C, inner); the `outer * inner` rows run along the middle axis. Sums are in f32 (f64
+for f64). Long rows are split into chunks: `statistics` computes each chunk's maximum m and the sum s of exp(x - m), and
+each reader combines the chunks in order. On GPUs rows along the last axis are processed by workgroups, which read them
+once if they fit into registers.
 """
 
 from __future__ import annotations
@@ -28,25 +28,30 @@ Rows = tuple[int, int, int]
 """(outer, C, inner)"""
 LOCAL = 64
 GROUP = 256
-"""Invocations of a workgroup that takes a chunk of a row."""
+"""Invocations of a workgroup that processes a chunk of a row."""
 BLOCK = 32
-"""Terms that are summed before the sum is added to the total: rounding grows with the number of blocks only."""
+"""Terms that are summed before the partial sum is added to the total: rounding error grows with the number of blocks
+only.
+"""
 MOST_HELD = 32
-"""Elements of a row that an invocation of a workgroup holds in registers, at most."""
+"""Maximum number of elements of a row that an invocation of a workgroup keeps in registers."""
 MOST_VECTORS = MOST_HELD // 4
 
 
 def chunk_length(rows: Rows) -> int:
-    """How long the pieces are that rows are cut into: loops stay short, and there are enough of them for all threads."""
+    """Return the chunk length that keeps loops short and yields enough chunks for all threads."""
     count, length = rows[0] * rows[2], rows[1]
-    wanted = max(256, vk.cdiv(count * length, 256))
-    chosen = max(1, min(length, CPU_LOOP // 2, wanted))
-    return chosen + chosen % 2 if chosen < length else chosen  # whole words of two elements
+    target = max(256, vk.cdiv(count * length, 256))
+    chosen = max(1, min(length, CPU_LOOP // 2, target))
+    return chosen + chosen % 2 if chosen < length else chosen  # even, for two-element words
 
 
 @vk.func
 def combined(m, s, row, chunks):
-    """(maximum, sum of exp(x - maximum)) of a whole row from its chunks. Where all is -inf, or NaN is in it, the sum is NaN."""
+    """Combine the chunks of a row into (maximum, sum of exp(x - maximum)).
+
+    The sum is NaN if the row contains NaN or only -inf.
+    """
     top = m[row, 0]
     for c in range(1, chunks):
         top = vk.max(top, m[row, c])
@@ -58,7 +63,9 @@ def combined(m, s, row, chunks):
 
 @vk.kernel(groups=lambda m: vk.cdiv(m.shape[0] * m.shape[1], LOCAL), local=LOCAL, debug=False)
 def statistics(x: vk.In[T, "outer C inner"], m: vk.Out[A, "rows chunks"], s: vk.Out[A, "rows chunks"], length: vk.i32):
-    """m, s = maximum and sum of exp(x - m) of each chunk of `length` elements of a row. s of -inf alone is 0."""
+    """m = the maximum and s = the sum of exp(x - m) over each chunk of `length` elements of a row. s is 0 for chunks of
+    only -inf.
+    """
     e = vk.global_id(0)
     if e >= m.shape[0] * m.shape[1]:
         return
@@ -89,7 +96,7 @@ def normalized(
     length: vk.i32,
     LOG: vk.Const[bool],
 ):
-    """y = the softmax of each row, or its logarithm, from `statistics`."""
+    """y = the softmax of each row, or with LOG its logarithm, from the results of `statistics`."""
     e = vk.global_id(0)
     if e >= m.shape[0] * m.shape[1]:
         return
@@ -114,7 +121,7 @@ def gradient_sums(
     length: vk.i32,
     LOG: vk.Const[bool],
 ):
-    """s = the sum of g y over each chunk; LOG: of g."""
+    """s = the sum of g * y over each chunk; with LOG, the sum of g."""
     e = vk.global_id(0)
     if e >= s.shape[0] * s.shape[1]:
         return
@@ -143,7 +150,7 @@ def gradient_rows(
     length: vk.i32,
     LOG: vk.Const[bool],
 ):
-    """z = the gradient of x from that of y = softmax(x): y (g - sum of g y); LOG: g - exp(y) times the sum of g."""
+    """z = the gradient of x from g: y * (g - sum(g * y)), or with LOG g - exp(y) * sum(g)."""
     e = vk.global_id(0)
     if e >= s.shape[0] * s.shape[1]:
         return
@@ -161,18 +168,18 @@ def gradient_rows(
             z[i, first + j, k] = R(result * (slope - total))
 
 
-# -- rows of f32 along the last axis, read and written as words of two, which software drivers do twice as fast
+# -- rows of f32 along the last axis, accessed as two-element words: twice as fast on software drivers
 
 
 @vk.func
 def halves(word):
-    """The two f32 of a word."""
+    """Unpack the two f32 of a 64-bit word."""
     return vk.bitcast(vk.f32, vk.u32(word)), vk.bitcast(vk.f32, vk.u32(word >> 32))
 
 
 @vk.func
 def joined(low, high):
-    """The word of two f32."""
+    """Pack two f32 into a 64-bit word."""
     return vk.u64(vk.bitcast(vk.u32, low)) | (vk.u64(vk.bitcast(vk.u32, high)) << 32)
 
 
@@ -180,7 +187,7 @@ def joined(low, high):
 def statistics_of_words(
     x: vk.In[vk.u64, "rows words"], m: vk.Out[vk.f32, "rows chunks"], s: vk.Out[vk.f32, "rows chunks"], length: vk.i32
 ):
-    """As `statistics`; chunks of `length` words."""
+    """Variant of `statistics` for two-element words; `length` counts words."""
     e = vk.i32(vk.global_id(0))
     if e >= m.shape[0] * m.shape[1]:
         return
@@ -212,7 +219,7 @@ def normalized_of_words(
     length: vk.i32,
     LOG: vk.Const[bool],
 ):
-    """As `normalized`; chunks of `length` words."""
+    """Variant of `normalized` for two-element words; `length` counts words."""
     e = vk.i32(vk.global_id(0))
     if e >= m.shape[0] * m.shape[1]:
         return
@@ -228,7 +235,7 @@ def normalized_of_words(
             y[row, first + j] = joined(vk.exp(low - top) * factor, vk.exp(high - top) * factor)
 
 
-# -- rows along the last axis, a workgroup each
+# -- rows along the last axis, one workgroup per row or chunk
 
 
 @vk.kernel(groups=lambda x: x.shape[0], local=lambda SIZE: SIZE, debug=False)
@@ -241,7 +248,10 @@ def held_rows(
     A: vk.Const[object],
     EACH: vk.Const[int] = 1,
 ):
-    """As `softmax`; each of SIZE invocations holds HELD times EACH neighbours of the row in registers. EACH divides the length."""
+    """Softmax of each row, or with LOG its logarithm, by a workgroup that keeps the row in registers.
+
+    Each of SIZE invocations keeps HELD vectors of EACH adjacent elements. EACH divides the row length.
+    """
     wg, lane, row = vk.workgroup(), vk.i32(vk.local_id(0)) * EACH, vk.i32(vk.group_id(0))
     length = vk.i32(x.shape[1])
     held, top = (), A(-math.inf)
@@ -274,7 +284,7 @@ def held_rows(
 
 @vk.kernel(groups=lambda m: (m.shape[0], m.shape[1], 1), local=GROUP, debug=False)
 def statistics_of_groups(x: vk.In[T, "R C"], m: vk.Out[A, "R chunks"], s: vk.Out[A, "R chunks"], length: vk.i32):
-    """As `statistics`, a workgroup per chunk, which reads it once."""
+    """Variant of `statistics` with one workgroup per chunk: an online softmax that reads the chunk once."""
     wg, lane = vk.workgroup(), vk.i32(vk.local_id(0))
     row, chunk = vk.group_id(0), vk.group_id(1)
     first = vk.i32(chunk) * length
@@ -303,7 +313,7 @@ def gradient_of_groups(
     A: vk.Const[object],
     EACH: vk.Const[int] = 1,
 ):
-    """As `gradient`, a workgroup per row, which holds it in registers as `held_rows` does."""
+    """Gradient of (log-)softmax by one workgroup per row, which keeps the row in registers as `held_rows` does."""
     wg, lane, row = vk.workgroup(), vk.i32(vk.local_id(0)) * EACH, vk.i32(vk.group_id(0))
     length = vk.i32(g.shape[1])
     slopes, results, total = (), (), A(0)
@@ -339,10 +349,10 @@ def normalized_of_groups(
     s: vk.In[A, "R parts"],
     y: vk.Out[R, "R C"],
     length: vk.i32,
-    chunks: vk.i32,  # noqa: ARG001  # of the grid
+    chunks: vk.i32,  # noqa: ARG001  # used by the grid size
     LOG: vk.Const[bool],
 ):
-    """As `normalized`, a workgroup per chunk."""
+    """Variant of `normalized` with one workgroup per chunk."""
     lane, row = vk.i32(vk.local_id(0)), vk.group_id(0)
     first = vk.i32(vk.group_id(1)) * length
     top, total = combined(m, s, row, m.shape[1])
@@ -359,8 +369,9 @@ def normalized_of_groups(
 
 
 def held_by(length: int) -> tuple[int, int, int] | None:
-    """(elements or vectors of four per invocation, invocations, elements of a vector) of a workgroup that holds a row of that
-    length; None where it is too long.
+    """Return (vectors per invocation, invocations, elements per vector) of a workgroup that keeps a row in registers.
+
+    None if the row is too long.
     """
     if length % 4 == 0 and 128 <= length <= 4 * MOST_VECTORS * 512:
         vectors = length // 4
@@ -372,12 +383,12 @@ def held_by(length: int) -> tuple[int, int, int] | None:
 
 
 def matrix(x: DeviceArray) -> DeviceArray:
-    """Rows along the last axis: (outer, C, 1) as (outer, C)."""
+    """View an array (outer, C, 1), with rows along the last axis, as (outer, C)."""
     return DeviceArray(x.buffer, x.offset, x.dtype, x.shape[:2], x.strides[:2])
 
 
 def row_statistics(x: DeviceArray) -> tuple[DeviceArray, DeviceArray, int]:
-    """m and s of `statistics`, of shape (outer * inner, chunks), and the length of a chunk. x: (outer, C, inner)."""
+    """Return m and s of `statistics`, of shape (outer * inner, chunks), and the chunk length. x: (outer, C, inner)."""
     rows: Rows = x.shape
     groups = by_groups(x)
     length = group_length(rows) if groups else chunk_length(rows)
@@ -393,7 +404,9 @@ def row_statistics(x: DeviceArray) -> tuple[DeviceArray, DeviceArray, int]:
 
 
 def in_words(*arrays: DeviceArray) -> bool:
-    """Whether the rows are read and written as words of two elements: on software drivers, of an even number of f32."""
+    """True if the rows can be accessed as two-element words: on software drivers, for aligned rows of an even number of
+    f32.
+    """
     return all(
         a.device.caps.kind == "cpu"
         and a.dtype is vk.f32
@@ -405,29 +418,29 @@ def in_words(*arrays: DeviceArray) -> bool:
 
 
 def words_of(x: DeviceArray) -> DeviceArray:
-    """Rows (outer, C, 1) of f32 as (outer, C / 2) words."""
+    """View rows (outer, C, 1) of f32 as (outer, C / 2) words."""
     words = x.shape[1] // 2
     return DeviceArray(x.buffer, x.offset, vk.u64, (x.shape[0], words), (words, 1))
 
 
 def by_groups(x: DeviceArray) -> bool:
-    """Whether workgroups take the rows of x (outer, C, inner): on GPUs, where they lie along the last axis and are long."""
+    """True if workgroups process the rows of x (outer, C, inner): on GPUs, for long rows along the last axis."""
     return device_class(x.device) == "gpu" and x.shape[2] == 1 and x.shape[1] >= GROUP // 4
 
 
 def group_length(rows: Rows) -> int:
-    """How long the pieces are that workgroups take."""
+    """Return the chunk length for workgroups."""
     return min(rows[1], max(4096, vk.cdiv(rows[0] * rows[1], 1024)))
 
 
 def softmax(x: DeviceArray, y: DeviceArray, *, log: bool) -> None:
-    """y = softmax of x along the middle of its three axes, or with `log` its logarithm."""
+    """Compute y = the softmax of x along the middle of its three axes, or with `log` its logarithm."""
     if 0 not in x.shape:
         choose("softmax", x.device)(x, y, log)
 
 
 def gradient(g: DeviceArray, y: DeviceArray, z: DeviceArray, *, log: bool) -> None:
-    """z = the gradient of x from g, that of y, and from y itself."""
+    """Compute z = the gradient of x from g, the gradient of y, and from y itself."""
     if 0 not in g.shape:
         choose("softmax_gradient", g.device)(g, y, z, log)
 

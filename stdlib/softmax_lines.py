@@ -1,8 +1,7 @@
-"""Softmax on a processor: a vector of invocations takes a line, and holds its exponentials.
+"""Softmax on CPUs: one vectorized subgroup per row keeps the exponentials of the row in local memory.
 
-Enters: (lines, length) arrays whose lines are elements side by side. Leaves: y, or with LOG its logarithm; the gradient
-of x. Four maxima side by side keep the processor's units busy. A NaN in a line makes all of it NaN: the maximum passes it
-by, the sum doesn't.
+Rows of the (lines, length) arrays are contiguous. Four independent maxima keep the CPU's execution units busy. A NaN
+makes its whole row NaN: the maximum ignores it, the sum doesn't.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ U = TypeVar("U", bound=vk.Element)
 R = TypeVar("R", bound=vk.Element)
 
 MOST_HELD = 1024
-"""Elements of a line that an invocation holds at most: 64 KiB for a vector of 16 f32."""
+"""Maximum number of elements of a row that an invocation keeps: 64 KiB for a vector of 16 f32."""
 
 
 @vk.func
 def larger(x, y):
-    """The larger of two values; of NaN and y, y."""
+    """Return the larger of two values; if x is NaN, return y."""
     return vk.where(x > y, x, y)
 
 
@@ -37,7 +36,7 @@ def softmax_of_lines(
     HELD: vk.Const[int],
     LOG: vk.Const[bool],
 ):
-    """Lines have at most SIZE * HELD elements."""
+    """y = the softmax of each row, or with LOG its logarithm. Rows have at most SIZE * HELD elements."""
     lanes, line = vk.subgroup(), vk.group_id(0)
     lane, length = vk.i32(vk.local_id(0)), vk.i32(x.shape[1])
     held = vk.local(ACC, HELD)
@@ -80,7 +79,7 @@ def gradient_of_lines(
     SIZE: vk.Const[int],
     LOG: vk.Const[bool],
 ):
-    """z from g, the gradient of y, and y: (g - sum of g y) y, and for the logarithm g - exp(y) sum of g."""
+    """z = the gradient of x from g: (g - sum(g * y)) * y, or with LOG g - exp(y) * sum(g)."""
     lanes, line = vk.subgroup(), vk.group_id(0)
     lane, length = vk.i32(vk.local_id(0)), vk.i32(g.shape[1])
     total = ACC(0)
@@ -98,5 +97,5 @@ def gradient_of_lines(
 
 
 def held_for(length: int, size: int) -> int:
-    """HELD for lines of that length: a power of two, so that few kernels serve all lengths."""
+    """Return HELD for rows of `length` elements: a power of two, so that few specializations serve all lengths."""
     return max(4, 1 << (vk.cdiv(length, size) - 1).bit_length())

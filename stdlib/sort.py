@@ -1,11 +1,10 @@
-"""Stable sorting along the last of two axes, without shared memory or barriers: blocks by counting, then merges; and the
-first few of each line by repeated search.
+"""Stable sorting along the last of two axes without shared memory or barriers, top-k of each row, and binary search.
 
-Enters: lines (L, N), and the places of their elements. Leaves: values and places in order. Elements are compared by keys,
-unsigned integers in the same order: KEY(x), with DOWN its complement. NaN is greatest, zeros of both signs are equal,
-equal elements keep their order. `count_ranks` sorts each block of a line: an element's place is the number of those
-before it. `merge_runs` merges neighbouring sorted runs: an element's place is its own plus that in the other run, found by
-bisection. `first_of_lines` finds the first few by one search each.
+Kernels sort rows (L, N) together with the original indices of their elements. Elements are compared by keys, unsigned
+integers in the same order: KEY(x), or with DOWN its complement. NaN is the greatest, zeros of both signs are equal,
+equal elements keep their order. `count_ranks` sorts each block of a row by ranks: an element's rank is the number of
+elements before it. `merge_runs` merges pairs of adjacent sorted runs: an element's rank is its rank in its own run plus
+that in the other, found by binary search. `first_of_lines` finds the first k elements by one search each.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ GROUP = 64
 
 @vk.func
 def key_f32(x):
-    """Of floats of up to 32 bits."""
+    """Return an order-preserving u32 key of a float of up to 32 bits."""
     y = vk.f32(x)
     bits = vk.bitcast(vk.u32, vk.where(y == 0, vk.f32(0), y))
     ordered = vk.where(bits >= 0x80000000, ~bits, bits | 0x80000000)
@@ -38,7 +37,7 @@ def key_f32(x):
 
 @vk.func
 def key_f64(x):
-    """Of f64."""
+    """Return an order-preserving u64 key of an f64."""
     bits = vk.bitcast(vk.u64, vk.where(x == 0, vk.f64(0), x))
     ordered = vk.where(bits >= 0x8000000000000000, ~bits, bits | 0x8000000000000000)
     return vk.where(x != x, vk.u64(0xFFFFFFFFFFFFFFFF), ordered)
@@ -46,31 +45,31 @@ def key_f64(x):
 
 @vk.func
 def key_signed(x):
-    """Of signed integers of up to 32 bits."""
+    """Return an order-preserving u32 key of a signed integer of up to 32 bits."""
     return vk.bitcast(vk.u32, vk.i32(x)) ^ 0x80000000
 
 
 @vk.func
 def key_signed_long(x):
-    """Of i64."""
+    """Return an order-preserving u64 key of an i64."""
     return vk.bitcast(vk.u64, x) ^ 0x8000000000000000
 
 
 @vk.func
 def key_unsigned(x):
-    """Of unsigned integers of up to 32 bits."""
+    """Return an order-preserving u32 key of an unsigned integer of up to 32 bits: its value."""
     return vk.u32(x)
 
 
 @vk.func
 def key_unsigned_long(x):
-    """Of u64."""
+    """Return an order-preserving key of a u64: its value."""
     return x
 
 
 @vk.func
 def keyed(x, KEY, DOWN):
-    """The key, or its complement for descending order."""
+    """Return the key of x, or with DOWN its complement, which orders descending."""
     key = KEY(x)
     if DOWN:
         return ~key
@@ -87,7 +86,7 @@ def count_ranks(
     KEY: vk.Const[Any],
     DOWN: vk.Const[bool],
 ):
-    """Sorts blocks of BLOCK elements (the last of a line may be shorter), a workgroup each."""
+    """Sort blocks of BLOCK elements by counting ranks, one workgroup per block; a row's last block may be shorter."""
     line, begin = vk.group_id(1), vk.group_id(0) * BLOCK
     count = vk.i32(vk.min(x.shape[1] - begin, BLOCK))
     for i in range(vk.i32(vk.local_id(0)), count, GROUP):
@@ -111,7 +110,7 @@ def merge_runs(
     KEY: vk.Const[Any],
     DOWN: vk.Const[bool],
 ):
-    """Merges sorted runs of `width` elements, two by two, into runs of twice the width."""
+    """Merge pairs of sorted runs of `width` elements into runs of twice the width."""
     i, line = vk.i32(vk.global_id(0)), vk.global_id(1)
     n, w = vk.i32(x.shape[1]), vk.i32(width)
     run = i // w
@@ -144,8 +143,10 @@ def first_of_lines(
     DOWN: vk.Const[bool],
     MOST: vk.Const[int],
 ):
-    """The first M elements of each line in order, a workgroup per line; a line has at least M and at most LOCAL * MOST.
-    FIRST: the place of element i of part p is begin + p * N + i, `places` isn't read.
+    """The first M elements of each row in sorted order (top-k), one workgroup per row.
+
+    A row has at least M and at most LOCAL * MOST elements. FIRST: the index of element i of part p is begin + p * N +
+    i, and `places` isn't read.
     """
     wg = vk.workgroup()
     line, part, lane = vk.group_id(1), vk.group_id(0), vk.i32(vk.local_id(0))
@@ -184,8 +185,9 @@ def first_alone(
     DOWN: vk.Const[bool],
     MOST: vk.Const[int],
 ):
-    """As `first_of_lines`, by one invocation that reads a line once and keeps its first M <= MOST elements in order; keys
-    are of type BITS. For processors.
+    """Variant of `first_of_lines` by one invocation per row, for CPUs.
+
+    It reads the row once and keeps the first M <= MOST elements in order by insertion; keys have type BITS.
     """
     line, part = vk.group_id(1), vk.group_id(0)
     keys, at = vk.local(BITS, MOST), vk.local(vk.i32, MOST)
@@ -220,8 +222,9 @@ def search_sorted(
     KEY: vk.Const[Any],
     INDEX: vk.Const[Any],
 ):
-    """y[l, m] = how many bounds[l] lie before values[l, m]: below it, or (RIGHT) not above it; both compared as C. INDEX is
-    an integer type that counts the bounds.
+    """Binary search: y[l, m] = the number of bounds[l] below values[l, m], or with RIGHT not above it.
+
+    Both are compared as type C. INDEX is an integer type wide enough for the number of bounds.
     """
     m, line = vk.global_id(0), vk.global_id(1)
     value = KEY(C(values[line, m]))

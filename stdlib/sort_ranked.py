@@ -1,14 +1,15 @@
-"""Stable sorting by digits of 8 bits on GPUs: subgroups rank their elements by ballots, workgroups move them through shared
+"""Stable LSD radix sort on GPUs: 8-bit digits, ranking by match-any ballots in subgroups, scatter through shared
 memory.
 
-Enters: lines (L, N), taken as unsigned integers of the elements' size, so that all bits stay as they are. Leaves: values and
-places in order. Lines of a few thousand elements are sorted by one workgroup each, in one launch. Longer ones take a pass per
-digit, the least first: the digits of each tile are counted, the counts turned into where each tile's elements of a digit begin,
-and the elements moved, neighbours to neighbouring places where they can be. In a tile each subgroup holds neighbouring elements;
-the place of an element of digit d is the number of elements of lower digits, of those of d in subgroups before its own, and of
-those of d before it in its own.
+Rows (L, N) are reinterpreted as unsigned integers of the elements' size, so all bits are preserved; the results are the
+sorted values and their original indices. Rows of a few thousand elements are sorted by one workgroup each, in a single
+launch. Longer ones take one pass per digit: count the digits of each tile (upsweep), scan the counts into the first
+output index of each digit in each tile, scatter the elements with coalesced stores where possible (downsweep). Each
+subgroup owns a contiguous part of its tile. The rank of an element with digit d is the number of elements of the tile
+with lower digits, plus those with digit d in preceding subgroups, plus those with digit d before it in its own
+subgroup.
 
-Workgroups never wait for each other. Subgroups have at most 32 lanes here.
+Workgroups never wait for each other (there is no decoupled look-back). Subgroups have at most 32 lanes.
 """
 
 from __future__ import annotations
@@ -26,21 +27,22 @@ T = TypeVar("T", bound=vk.Element)
 R = TypeVar("R", bound=vk.Element)
 
 BINS = 256
-"""Digits."""
+"""Number of digit values."""
 GROUPS = 8
 """Subgroups of a workgroup."""
 EACH = 14
-"""Elements of a tile that an invocation takes."""
+"""Elements of a tile per invocation."""
 ROW_EACH = 8
-"""Elements of a line sorted by one workgroup that an invocation takes, where the workgroup has enough of them."""
+"""Maximum number of elements per invocation in `sort_rows`, unless even a workgroup of GROUPS subgroups needs more."""
 SOFTWARE_EACH = 2
-"""Both of these on software devices, which only tests run these kernels on: their compilers are slow on what is unrolled."""
+"""Both of these on software devices, which run these kernels only in tests: their compilers are slow on unrolled code.
+"""
 RUN = 8
-"""Neighbouring counts that an invocation adds up."""
+"""Adjacent counts that an invocation adds up."""
 FEW_ELEMENTS = 1 << 21
-"""Elements that are sorted in smaller tiles, to keep more workgroups busy."""
+"""Maximum number of elements that are sorted in smaller tiles, to occupy more workgroups."""
 FEW_TILES = 32
-"""Tiles whose counts each tile adds up by itself."""
+"""Maximum number of tiles whose counts each tile adds up by itself, without a launch of `begin_tiles`."""
 
 
 # -- keys and ranks
@@ -48,9 +50,10 @@ FEW_TILES = 32
 
 @vk.func
 def key_of(x, BITS, SIGN, INFINITY, DOWN):
-    """An unsigned integer of type BITS in the order of the number whose bits x are. SIGN: the bit of its sign, 0 where it has
-    none; INFINITY: the bits of infinity, 0 where it is no float. NaN is greatest, zeros are equal. Bits beyond x's have no
-    meaning.
+    """Return an unsigned integer of type BITS that orders like the number with the bits x.
+
+    SIGN is the sign bit, 0 for unsigned types; INFINITY the bits of infinity, 0 for integers. NaN is the greatest,
+    zeros of both signs are equal. Bits of the key above the width of x are undefined.
     """
     bits = BITS(x)
     key = bits ^ BITS(SIGN)
@@ -66,7 +69,7 @@ def key_of(x, BITS, SIGN, INFINITY, DOWN):
 
 @vk.func
 def alike(digit, LANES):
-    """The lanes of the subgroup with this digit, a mask."""
+    """Return a mask of the lanes of the subgroup with this digit (match-any by ballots)."""
     sg = vk.subgroup()
     mask = vk.u32((1 << LANES) - 1)
     for b in vk.unroll(8):
@@ -77,21 +80,24 @@ def alike(digit, LANES):
 
 @vk.func
 def rank_in_subgroup(heads, row, digit, lane, LANES):
-    """How many elements of this digit came before in the subgroup; heads[row * BINS + digit] counts them. A step for all lanes."""
+    """Return the number of preceding elements with this digit in the subgroup's part of the tile.
+
+    heads[row * BINS + digit] counts the elements seen so far. All lanes must call it together.
+    """
     mask = alike(digit, LANES)
     before = vk.popcount(mask & ((vk.u32(1) << vk.u32(lane)) - vk.u32(1)))
     known = vk.i32(0)
-    if before == 0:  # the first of the lanes counts for all of them
+    if before == 0:  # the first lane with this digit adds the count of all of them
         known = vk.atomic.add(heads, row * BINS + digit, vk.i32(vk.popcount(mask)), scope="workgroup")
     return vk.subgroup().shuffle(known, vk.ctz(mask)) + vk.i32(before)
 
 
-# -- lines of many tiles
+# -- rows of many tiles
 
 
 @vk.func
 def known_of(counts, totals, line, d, s, COUNTED):
-    """How often digit d occurs in all tiles, and in those before s."""
+    """Return the number of elements with digit d in all tiles, and in those before s."""
     if COUNTED:
         return totals[line, d], counts[line, d, s]
     total, before = vk.i32(0), vk.i32(0)
@@ -117,7 +123,7 @@ def count_tiles(
     GROUPS: vk.Const[int],
     EACH: vk.Const[int],
 ):
-    """counts[l, d, s] = how often digit d occurs in tile s of line l."""
+    """counts[l, d, s] = the number of elements with digit d in tile s of row l."""
     SIDE = GROUPS * LANES
     table = vk.shared(vk.i32, BINS)
     lane, s, line = vk.i32(vk.local_id(0)), vk.i32(vk.group_id(0)), vk.group_id(1)
@@ -143,10 +149,12 @@ def count_tiles(
 def begin_tiles(
     counts: vk.InOut[vk.i32, "L B S"], totals: vk.Out[vk.i32, "L B"], LANES: vk.Const[int], GROUPS: vk.Const[int]
 ):
-    """counts[l, d, s] = how many elements of digit d lie in tiles before s; totals[l, d] = in all tiles."""
+    """Exclusive scan in place: counts[l, d, s] = the number of elements with digit d in tiles before s; totals[l, d] =
+    in all tiles.
+    """
     SIDE = GROUPS * LANES
     wg, lane, d, line = vk.workgroup(), vk.i32(vk.local_id(0)), vk.group_id(0), vk.group_id(1)
-    held = vk.shared(vk.i32, SIDE * RUN * 33 // 32)  # each 32 with a gap behind them, for other banks
+    held = vk.shared(vk.i32, SIDE * RUN * 33 // 32)  # padded by one element per 32 to avoid bank conflicts
     tiles, total = vk.i32(counts.shape[2]), vk.i32(0)
     for base in range(0, tiles, SIDE * RUN):
         for e in vk.unroll(RUN):
@@ -195,8 +203,10 @@ def move_tiles(
     GROUPS: vk.Const[int],
     EACH: vk.Const[int],
 ):
-    """Moves the elements of a tile. FIRST: places are 0, 1, 2... COUNTED: counts and totals are what `begin_tiles` makes of
-    them, else the former are what `count_tiles` leaves.
+    """Scatter the elements of a tile. FIRST: the input indices are 0, 1, 2...
+
+    COUNTED: counts and totals have been scanned by `begin_tiles`; otherwise counts are those of `count_tiles`, and
+    totals isn't read.
     """
     SIDE, PER = GROUPS * LANES, vk.cdiv(BINS, GROUPS * LANES)
     wg, sg = vk.workgroup(), vk.subgroup()
@@ -214,10 +224,10 @@ def move_tiles(
     vk.barrier()
     for e in vk.unroll(EACH):
         digit = vk.i32((key_of(values[e], BITS, SIGN, INFINITY, DOWN) >> BITS(shift)) & BITS(255))
-        digit = vk.where(begin + e * LANES <= last, digit, BINS - 1)  # what lies past the end comes last
-        at[e] = rank_in_subgroup(heads, row, digit, lane, LANES) | (digit << 16)  # a tile has fewer elements
+        digit = vk.where(begin + e * LANES <= last, digit, BINS - 1)  # padding is sorted last
+        at[e] = rank_in_subgroup(heads, row, digit, lane, LANES) | (digit << 16)  # a rank in a tile fits into 16 bits
     vk.barrier()
-    # where the elements of a digit begin: in the line, and in the tile
+    # the first output index of each digit, in the row and in the tile
     lower, own = vk.i32(0), vk.i32(0)
     sums, starts = vk.local(vk.i32, PER), vk.local(vk.i32, PER)
     for p in vk.unroll(PER):
@@ -261,7 +271,7 @@ def move_tiles(
             where[line, target[e]] = R(held[i])
 
 
-# -- lines of one tile
+# -- rows of one tile
 
 
 @vk.kernel(groups=lambda x: x.shape[0], local=lambda LANES, GROUPS: GROUPS * LANES, debug=False)
@@ -278,7 +288,7 @@ def sort_row(
     GROUPS: vk.Const[int],
     EACH: vk.Const[int],
 ):
-    """Sorts a line of at most GROUPS * LANES * EACH elements of WIDTH bits."""
+    """Sort a row of at most GROUPS * LANES * EACH elements of WIDTH bits."""
     SIDE, PER = GROUPS * LANES, vk.cdiv(BINS, GROUPS * LANES)
     wg, sg = vk.workgroup(), vk.subgroup()
     heads = vk.shared(vk.i32, GROUPS * BINS)
@@ -290,7 +300,7 @@ def sort_row(
     for e in vk.unroll(EACH):
         n = begin + e * LANES
         key = key_of(x[line, vk.min(n, last)], BITS, SIGN, INFINITY, DOWN)
-        keys[e] = vk.where(n <= last, key, ~BITS(0))  # what lies past the end comes last
+        keys[e] = vk.where(n <= last, key, ~BITS(0))  # padding is sorted last
         places[e] = n
     for shift in range(0, WIDTH, 8):
         for d in vk.unroll(BINS * GROUPS // SIDE):
@@ -336,7 +346,7 @@ def sort_row(
 
 
 def ranks_by_ballots(device: Device) -> bool:
-    """Whether subgroups of a device can rank elements so."""
+    """True if the device's subgroups can rank elements by ballots."""
     caps = device.caps
     needed = {"subgroup_ballot", "subgroup_shuffle"}
     return (
@@ -347,12 +357,12 @@ def ranks_by_ballots(device: Device) -> bool:
 
 
 def most_of_row(lines: DeviceArray) -> int:
-    """Elements of a line that one workgroup sorts."""
+    """Return the maximum length of rows that one workgroup sorts."""
     device, wide = lines.device, lines.dtype.itemsize == 8
     side = GROUPS * int(device.caps.subgroup_size)
     if _software(device):
         return side * SOFTWARE_EACH
-    # keys and places of each element, beside counts for each subgroup and what a running sum takes
+    # besides the keys and indices, shared memory holds counts per subgroup and the scan's scratch space
     room = (device.caps.shared_bytes - (4 * GROUPS * BINS + 2048)) // (12 if wide else 8)
     each = ROW_EACH * 2
     while side * each > room:
@@ -369,12 +379,12 @@ _INFINITY = {"f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F800000, "f64": 0x7FF00000
 
 
 def _raw(array: DeviceArray) -> DeviceArray:
-    """The same memory as unsigned integers."""
+    """Reinterpret an array as unsigned integers."""
     return DeviceArray(array.buffer, array.offset, _RAW[array.dtype.itemsize * 8], array.shape, array.strides)
 
 
 def _options(dtype: DType, descending: bool) -> tuple[Any, ...]:
-    """What `key_of` takes."""
+    """Return the arguments of `key_of`: BITS, SIGN, INFINITY, DOWN."""
     width = dtype.itemsize * 8
     signed = dtype.is_float or dtype.kind == "int"
     sign = 1 << (width - 1) if signed else 0
@@ -382,24 +392,27 @@ def _options(dtype: DType, descending: bool) -> tuple[Any, ...]:
 
 
 def sort_rows(lines: DeviceArray, places: DType, descending: bool, groups: int = 0) -> tuple[DeviceArray, DeviceArray]:
-    """Values and places (of an integer type) of lines of at most `most_of_row` elements in order; `groups` subgroups to a
-    workgroup (0: as the length wants).
+    """Sort rows of at most `most_of_row` elements; return the values and their original indices, of integer type
+    `places`.
+
+    `groups` is the number of subgroups per workgroup, 0 for a choice by the row length.
     """
     lanes, n = lines.device.caps.subgroup_size, lines.shape[1]
-    most = SOFTWARE_EACH if _software(lines.device) else ROW_EACH
-    groups = groups or min(GROUPS, 1 << (-(-n // (lanes * most)) - 1).bit_length())
-    values, found = (scratch(lines.shape, dtype, lines.device) for dtype in (lines.dtype, places))
+    elements_per_invocation = SOFTWARE_EACH if _software(lines.device) else ROW_EACH
+    groups = groups or min(GROUPS, 1 << (-(-n // (lanes * elements_per_invocation)) - 1).bit_length())
+    values, indices = (scratch(lines.shape, dtype, lines.device) for dtype in (lines.dtype, places))
     each = 1 << (-(-n // (groups * lanes)) - 1).bit_length()
     options = (lines.dtype.itemsize * 8, *_options(lines.dtype, descending), lanes)
-    sort_row(_raw(lines), _raw(values), found, *options, groups, each)
-    return values, found
+    sort_row(_raw(lines), _raw(values), indices, *options, groups, each)
+    return values, indices
 
 
 def sort_lines(
     lines: DeviceArray, places: DType, descending: bool, groups: int = GROUPS, each: int = 0
 ) -> tuple[DeviceArray, DeviceArray]:
-    """Values and places (of an integer type) of lines in order; a workgroup has `groups` subgroups, whose invocations take
-    `each` elements (0: as the device wants).
+    """Sort rows; return the values and their original indices, of integer type `places`.
+
+    A workgroup has `groups` subgroups, whose invocations process `each` elements (0: the default for the device).
     """
     (rows, n), device = lines.shape, lines.device
     lanes, width = device.caps.subgroup_size, lines.dtype.itemsize * 8
@@ -408,16 +421,16 @@ def sort_lines(
     counts = scratch((rows, BINS, -(-n // (groups * lanes * each))), vk.i32, device)
     counted = counts.shape[2] > FEW_TILES
     totals = scratch((rows, BINS) if counted else (1, 1), vk.i32, device)
-    totals = totals if counted else DeviceArray(totals.buffer, 0, vk.i32, (rows, BINS), (0, 0))  # aren't read
+    totals = totals if counted else DeviceArray(totals.buffer, 0, vk.i32, (rows, BINS), (0, 0))  # not read
     options = (*_options(lines.dtype, descending), lanes, groups, each)
     source = _raw(lines)
-    known = DeviceArray(totals.buffer, 0, vk.i32, lines.shape, (0, 0))  # the first pass reads no places
+    indices = DeviceArray(totals.buffer, 0, vk.i32, lines.shape, (0, 0))  # not read by the first pass
     for shift in range(0, width, 8):
         target = scratch(lines.shape, source.dtype, device)
         where = scratch(lines.shape, places if shift + 8 == width else vk.i32, device)
         count_tiles(source, counts, shift, *options)
         if counted:
             begin_tiles(counts, totals, lanes, groups)
-        move_tiles(source, known, target, where, counts, totals, shift, shift == 0, counted, *options)
-        source, known = target, where
-    return DeviceArray(source.buffer, source.offset, lines.dtype, lines.shape, source.strides), known
+        move_tiles(source, indices, target, where, counts, totals, shift, shift == 0, counted, *options)
+        source, indices = target, where
+    return DeviceArray(source.buffer, source.offset, lines.dtype, lines.shape, source.strides), indices

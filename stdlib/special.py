@@ -1,6 +1,7 @@
-"""More functions that elementwise kernels apply: special functions, logarithms of sums, greatest common divisors.
+"""Device functions for elementwise kernels, beside those of `functions`: special functions, logaddexp, greatest common
+divisor.
 
-Enters: values in the type that the kernel computes in. Leaves: one value. As `functions`.
+Arguments and results have the type that the kernel computes in.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ PI = 3.141592653589793
 
 @vk.func
 def erfinv(x):
-    """The inverse of erf: M. Giles' two polynomials in w = -log(1 - x x), then two Newton steps on erf or erfc."""
+    """Inverse of erf: M. Giles' two polynomials in w = -log(1 - x * x), then two Newton steps on erf or erfc."""
     size = vk.abs(x)
     inside = size < 1
     z = vk.where(inside, size, 0)
@@ -51,27 +52,27 @@ def erfinv(x):
 
 @vk.func
 def sinc(x):
-    """sin(pi x) / (pi x), 1 at 0."""
+    """sin(pi x) / (pi x); 1 at 0."""
     z = x * PI
     return vk.where(x == 0, 1, vk.sin(z) / vk.where(x == 0, 1, z))
 
 
 @vk.func
 def entr(x):
-    """-x log(x), 0 at 0, -inf below."""
+    """-x log(x); 0 at 0, -inf below 0."""
     return vk.where(x > 0, -x * vk.log(vk.where(x > 0, x, 1)), vk.where(x == 0, 0, vk.where(x < 0, -INFINITY, x)))
 
 
 @vk.func
 def ndtr(x):
-    """The normal distribution's cumulative function."""
+    """Cumulative distribution function of the standard normal distribution."""
     z = x * ROOT_HALF
     return vk.where(z < -1, 0.5 * vk.erfc(-z), vk.where(z > 1, 1 - 0.5 * vk.erfc(z), 0.5 + 0.5 * vk.erf(z)))
 
 
 @vk.func
 def xlog1py(x, y):
-    """x * log(1 + y), 0 where x is 0, unless y is NaN."""
+    """x * log(1 + y); 0 where x is 0, unless y is NaN."""
     return vk.where((x == 0) & (y == y), 0, x * vk.log1p(y))
 
 
@@ -93,7 +94,7 @@ def logaddexp2(x, y):
 
 @vk.func
 def gcd(x, y):
-    """The greatest common divisor, by Euclid; at least 0."""
+    """Greatest common divisor by Euclid's algorithm; at least 0."""
     a, b = vk.abs(x), vk.abs(y)
     while b != 0:
         rest = a % b
@@ -110,7 +111,7 @@ def heaviside(x, y):
 
 @vk.func
 def sign_bit(x):
-    """Whether the sign of a float is set, also that of -0."""
+    """True if the sign bit of a float is set, including that of -0."""
     return vk.copysign(1.0, x) < 0
 
 
@@ -128,7 +129,7 @@ def is_inf_below(x):
 
 @vk.func
 def nextafter_f32(x, y):
-    """The neighbour of x towards y, f32."""
+    """Return the next f32 after x towards y."""
     bits = vk.bitcast(vk.i32, x)
     up = vk.where(x < y, x > 0, x < 0)
     moved = vk.bitcast(vk.f32, bits + vk.where(up, 1, -1))
@@ -138,7 +139,7 @@ def nextafter_f32(x, y):
 
 @vk.func
 def nextafter_f64(x, y):
-    """The neighbour of x towards y, f64."""
+    """Return the next f64 after x towards y."""
     bits = vk.bitcast(vk.i64, x)
     up = vk.where(x < y, x > 0, x < 0)
     moved = vk.bitcast(vk.f64, bits + vk.where(up, vk.i64(1), vk.i64(-1)))

@@ -1,9 +1,10 @@
-"""Attention written with tiles: one pass over keys and values, scores never in memory.
+"""FlashAttention forward pass on tiles: one pass over keys and values with online softmax; scores never reach memory.
 
-Enters: q (B x H x M x D), k and v (B x G x N x D), H a multiple of G: heads share keys and values in groups; D <= SIZE. With
-`CAUSAL`, row i sees columns up to i + shift. `mask` (B x H x M x N) isn't read unless MASK says what it does: "keep" those
-scores for which it is true, or "add" it to the scores. Leaves: o like q, zeros for rows that see nothing, and for each row
-the logarithm of the sum of its exponentials, which the gradients need. Sums are in the type of scale and lse.
+q is (B x H x M x D), k and v are (B x G x N x D), D <= SIZE; H is a multiple of G, so groups of heads share keys and
+values (grouped-query attention). With CAUSAL, row i attends to columns up to i + shift. `mask` (B x H x M x N) is read
+according to MASK: "keep" keeps the scores for which it is true, "add" adds it to the scores, "" ignores it. o has the
+shape of q, with zeros for rows that attend to nothing; lse is the logsumexp of each row's scores, which the gradients
+need. Sums are in the type of scale and lse.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ T = TypeVar("T", bound=vk.Element)
 K = TypeVar("K", bound=vk.Element)
 A = TypeVar("A", bound=vk.Element)
 LOWEST = -3.4028234663852886e38
-"""Where running maxima start: minus infinity would make NaN of rows that see nothing."""
+"""Initial running maximum: with minus infinity, rows that attend to nothing would become NaN."""
 
 
 def attention_groups(q: Any, BM: int) -> tuple[int, int, int]:
-    """Workgroups for a query: its tiles of rows, heads, batches."""
+    """Return the grid of a query: tiles of rows, heads, batches."""
     batch, heads, rows, _ = q.shape
     return vk.cdiv(rows, BM), heads, batch
 
 
 @vk.func
 def score(s, scale, row, column, columns, mask, CAUSAL: vk.Const[bool], MASK: vk.Const[str]):
-    """A score from the product of a query and a key: minus infinity where the query mustn't see the key."""
+    """Scale and mask the product of a query and a key: minus infinity where the query must not attend to the key."""
     seen = column < columns
     if CAUSAL:
         seen = seen & (column <= row)
@@ -56,7 +57,7 @@ def attention(
     BN: vk.Const[int] = 32,
     CAUSAL: vk.Const[bool] = False,
     MASK: vk.Const[str] = "",
-    THREADS: vk.Const[int] = 128,  # noqa: ARG001  `local` asks for it
+    THREADS: vk.Const[int] = 128,  # noqa: ARG001  # used by `local`
     PREFETCH: vk.Const[str] = "",
 ) -> None:
     """o = softmax(q @ k.T * scale) @ v, head by head."""
@@ -71,7 +72,7 @@ def attention(
         elif MASK == "keep":
             s = vk.where(wg.load(mask[b, h, i : i + BM, j : j + BN]), s, -float("inf"))
         beyond = j + BN > (vk.min(n, i + shift + 1) if CAUSAL else n)
-        if beyond:  # elsewhere every row sees all of these columns
+        if beyond:  # in other tiles every row attends to all columns
             column = (j + wg.arange(BN))[None, :]
             seen = column < n
             if CAUSAL:
@@ -88,4 +89,5 @@ def attention(
 
 
 attention_of_halves = attention.variant(fast_math=True)
-"""For factors of 16 bits, in which the errors of a device's own exponentials don't show: 3 + 2 |x| ulp of exp(x), x <= 0."""
+"""Variant for 16-bit operands, which hide the error of the device's own exponential: 3 + 2 |x| ulp of exp(x), x <= 0.
+"""

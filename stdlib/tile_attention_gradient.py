@@ -1,10 +1,11 @@
-"""Gradients of attention written with tiles: scores are computed again, tile by tile, and never in memory.
+"""FlashAttention backward pass on tiles: scores are recomputed tile by tile and never reach memory.
 
-Enters: what `tile_attention.attention` took and gave, and `do`, the gradient of o. Leaves: the gradients of q, k and v. From
-p = exp(score - lse) and `delta`, the sums of o * do along rows (`row_products`), follow dv = p.T @ do, ds = p * (do @ v.T -
-delta), dq = ds @ k * scale and dk = ds.T @ q * scale. Workgroups of `query_gradient` own tiles of queries and go over the keys;
-those of `key_gradients` own tiles of keys and go over all queries of all heads that share them: no atomics, always the same
-sums. What a workgroup owns stays in shared memory where HOLD says that there is room. Dao, FlashAttention-2, 2023.
+The kernels take the arguments and results of `tile_attention.attention` and `do`, the gradient of o, and compute the
+gradients of q, k and v. With p = exp(score - lse) and delta = the row sums of o * do (`row_products`): dv = p.T @ do,
+ds = p * (do @ v.T - delta), dq = ds @ k * scale and dk = ds.T @ q * scale. Each workgroup of `query_gradient` owns a
+tile of queries and iterates over the keys; each of `key_gradients` owns a tile of keys and iterates over all queries of
+all heads that share them. There are no atomics, so results are deterministic. With HOLD, the tiles that a workgroup
+owns stay in shared memory, if there is room. Source: Dao, FlashAttention-2, 2023.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def query_gradient(
     MASK: vk.Const[str] = "",
     HOLD: vk.Const[bool] = True,
 ) -> None:
-    """The gradient of q."""
+    """Compute the gradient of q."""
     wg, i, h, b = vk.workgroup(), vk.group_id(0) * BM, vk.group_id(1), vk.group_id(2)
     g, n = h // (q.shape[1] // k.shape[1]), k.shape[2]
     rows, slopes = q[b, h, i : i + BM, 0:SIZE], do[b, h, i : i + BM, 0:SIZE]
@@ -93,7 +94,7 @@ def key_gradients(
     MASK: vk.Const[str] = "",
     HOLD: vk.Const[bool] = True,
 ) -> None:
-    """The gradients of k and v. Scores stand with keys along rows here, so that nothing has to be transposed."""
+    """Compute the gradients of k and v. Score tiles have keys along rows, so that no tile has to be transposed."""
     wg, j, g, b = vk.workgroup(), vk.group_id(0) * BN, vk.group_id(1), vk.group_id(2)
     m, n, share = q.shape[2], k.shape[2], q.shape[1] // k.shape[1]
     keys, values = k[b, g, j : j + BN, 0:SIZE], v[b, g, j : j + BN, 0:SIZE]

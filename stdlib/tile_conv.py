@@ -1,14 +1,13 @@
-"""Convolutions over two axes written with tiles, as matrix products whose factors are gathered from the arrays as they lie.
+"""2-D convolutions on tiles as implicit GEMM: matrix products whose operands are gathered from the arrays in place.
 
-Enters: an input (N, groups * channels, 1, H, W), weights (groups * filters, channels, 1, R, S), an output or its gradient
-(N, groups * filters, 1, P, Q), of any strides, and a `Geometry`. Leaves: the result array that the caller gives. Rows, columns
-and depth of the products:
+Inputs are (N, groups * channels, 1, H, W), weights (groups * filters, channels, 1, R, S), outputs and their gradients
+(N, groups * filters, 1, P, Q), of any strides; a `Geometry` describes the convolution. M, N and K of the products:
 
     forward            filters by output pixels, summed over channels and taps
-    input's gradient   channels by input pixels, summed over filters and taps
-    weights' gradient  filters by channels and taps, summed over output pixels, in parts that are added in order
+    input gradient     channels by input pixels, summed over filters and taps
+    weight gradient    filters by channels and taps, summed over output pixels (split-K, added in a fixed order)
 
-What lies in the padding is a position outside the array, which gathers as 0. Sums are kept in f32 (f64 for f64).
+Padding is represented by indices outside of the array, which gather 0. Sums are in f32 (f64 for f64).
 """
 
 from __future__ import annotations
@@ -38,8 +37,11 @@ R = TypeVar("R", bound=vk.Element)
 
 @dataclass(frozen=True, slots=True)
 class ConvPlan:
-    """Tiles of `rows` x `columns`, `depth` of the factors at a time, by workgroups of `threads`; no sum of an invocation is
-    `longest` deep or more where that isn't 0. `ahead`: what the next round needs is loaded while this one's is multiplied.
+    """Tiling of a convolution: tiles of `rows` x `columns`, `depth` elements of K per iteration, workgroups of
+    `threads`.
+
+    `longest` limits the K extent that one invocation sums, 0 for no limit. `ahead`: software pipelining, the operands
+    of the next iteration are loaded during the current product.
     """
 
     rows: int
@@ -59,13 +61,15 @@ WANTED_GROUPS = 256
 
 @variant("conv tiles", "gpu")
 def _on_gpu(y: DeviceArray, rows: int, pixels: int) -> ConvPlan:
-    """On matrices tiles as high as the result's rows fill them, since all of them use what is gathered; small ones for 0 rows."""
+    """With cooperative matrices, choose tiles as high as the rows of the result fill: all of a tile's rows share the
+    gathered operand. `rows` 0 chooses small tiles.
+    """
     matrices = native_shape(y.device.caps.matrices, y.dtype.name, y.dtype.name, "f32") is not None
     for high, threads in ((256, 8), (128, 4)):
         if matrices and rows > high // 2 and -(-rows // high) * -(-pixels // 128) >= LEAST_GROUPS:
             return ConvPlan(
                 high, 128, 32, threads * y.device.caps.subgroup_size, ahead=high < 256
-            )  # 256 rows keep it busy without
+            )  # 256 rows hide the latency without pipelining
     return ConvPlan(64, 128, 32, 256)
 
 
@@ -83,7 +87,7 @@ def _on_processor(_y: DeviceArray, _rows: int, _pixels: int) -> ConvPlan:
 def seen_by(
     wg, x, n, g, top, left, k, dilation_h, dilation_w, KERNEL: vk.Const[tuple], BK: vk.Const[int]
 ):  # fmt: skip
-    """What channels and taps from k on see of x: zeros beyond its edges, and beyond the last channel."""
+    """Gather the elements of x for BK channels and taps from k on; zeros outside of x and past the last channel."""
     d = (k + wg.arange(BK))[:, None]
     s, r, c = d % KERNEL[1], d // KERNEL[1] % KERNEL[0], d // (KERNEL[0] * KERNEL[1])
     return wg.gather(x, (n, g, c, top + r * dilation_h, left + s * dilation_w))
@@ -103,12 +107,14 @@ def forward(
     BM: vk.Const[int],
     BN: vk.Const[int],
     BK: vk.Const[int],
-    THREADS: vk.Const[int],  # noqa: ARG001  `local` asks for it
+    THREADS: vk.Const[int],  # noqa: ARG001  # used by `local`
     ACC: vk.Const[Any],
     BIASED: vk.Const[bool],
     AHEAD: vk.Const[bool] = False,
 ):  # fmt: skip
-    """y = x * w + bias; D counts channels and taps. `AHEAD`: what the next round needs is loaded while this one's is multiplied."""
+    """y = x * w + bias; D counts channels and taps. AHEAD: load the operands of the next iteration during the current
+    product.
+    """
     wg, g = vk.workgroup(), vk.i32(vk.group_id(2))
     i, j = vk.i32(vk.group_id(1)) * BM, vk.i32(vk.group_id(0)) * BN
     P, Q = vk.i32(y.shape[3]), vk.i32(y.shape[4])
@@ -145,7 +151,7 @@ def input_gradient(
     BM: vk.Const[int],
     BN: vk.Const[int],
     BK: vk.Const[int],
-    THREADS: vk.Const[int],  # noqa: ARG001  `local` asks for it
+    THREADS: vk.Const[int],  # noqa: ARG001  # used by `local`
     ACC: vk.Const[Any],
 ):  # fmt: skip
     """x = the gradient of the input."""
@@ -160,7 +166,7 @@ def input_gradient(
         s, r, f = d % KERNEL[1], d // KERNEL[1] % KERNEL[0], d // (KERNEL[0] * KERNEL[1])
         left = wg.gather(w, (g, f[None, :], c, r[None, :], s[None, :]))
         up, across = h + pad_h - r[:, None] * dilation_h, v + pad_w - s[:, None] * dilation_w
-        p = vk.where(up % stride_h == 0, up // stride_h, -1)  # rows that no tap reaches lie outside
+        p = vk.where(up % stride_h == 0, up // stride_h, -1)  # -1, outside, where no tap maps to an output row
         q = vk.where(across % stride_w == 0, across // stride_w, -1)
         acc = wg.mma(left, wg.gather(gy, (n, g, f[:, None], p, q)), acc)
     wg.scatter(x, (n, g, c, h, v), R(acc))
@@ -182,10 +188,12 @@ def weight_gradient(
     BM: vk.Const[int],
     BN: vk.Const[int],
     BK: vk.Const[int],
-    THREADS: vk.Const[int],  # noqa: ARG001  `local` asks for it
+    THREADS: vk.Const[int],  # noqa: ARG001  # used by `local`
     ACC: vk.Const[Any],
 ):  # fmt: skip
-    """parts[s] = the gradient of the weights from the output pixels from s * chunk on; `chunk` is a multiple of BK."""
+    """parts[s] = the gradient of the weights over the `chunk` output pixels from s * chunk on; `chunk` is a multiple of
+    BK.
+    """
     wg, groups = vk.workgroup(), vk.i32(parts.shape[1])
     g, part = vk.i32(vk.group_id(2)) % groups, vk.i32(vk.group_id(2)) // groups
     i, j = vk.i32(vk.group_id(1)) * BM, vk.i32(vk.group_id(0)) * BN
@@ -205,7 +213,7 @@ def weight_gradient(
 
 # -- launches
 def _flat(array: DeviceArray, groups: int) -> DeviceArray:
-    """(N, groups * C, 1, H, W) as (N, groups, C, H, W)."""
+    """View (N, groups * C, 1, H, W) as (N, groups, C, H, W)."""
     (n, c, _, h, w), (s, t, _, u, v) = array.shape, array.strides
     return DeviceArray(
         array.buffer, array.offset, array.dtype, (n, groups, c // groups, h, w), (s, c // groups * t, t, u, v)
@@ -213,7 +221,7 @@ def _flat(array: DeviceArray, groups: int) -> DeviceArray:
 
 
 def _weights(array: DeviceArray, groups: int) -> DeviceArray:
-    """(groups * F, C, 1, R, S) as (groups, F, C, R, S)."""
+    """View (groups * F, C, 1, R, S) as (groups, F, C, R, S)."""
     (f, c, _, h, w), (s, t, _, u, v) = array.shape, array.strides
     return DeviceArray(
         array.buffer, array.offset, array.dtype, (groups, f // groups, c, h, w), (f // groups * s, s, t, u, v)
@@ -221,13 +229,16 @@ def _weights(array: DeviceArray, groups: int) -> DeviceArray:
 
 
 def _rows(array: DeviceArray) -> DeviceArray:
-    """Dense weights (G, F, C, R, S) as (G, F, C * R * S)."""
+    """View dense weights (G, F, C, R, S) as (G, F, C * R * S)."""
     groups, filters, depth = *array.shape[:2], math.prod(array.shape[2:])
     return DeviceArray(array.buffer, array.offset, array.dtype, (groups, filters, depth), (filters * depth, depth, 1))
 
 
 def _walk(g: Geometry) -> tuple[Any, ...]:
-    """Strides, padding, dilation and taps as the kernels take them."""
+    """Return strides, padding, dilation and taps as the kernels take them.
+
+    Raises ArgumentError for convolutions over three axes.
+    """
     if g.size[0] != 1 or g.kernel[0] != 1 or g.out[0] != 1 or g.pad[0]:
         raise ArgumentError(
             f"these kernels convolve over two axes, found a depth of {g.size[0]} and {g.kernel[0]} taps along it"
@@ -238,7 +249,7 @@ def _walk(g: Geometry) -> tuple[Any, ...]:
 def convolve_by_tiles(
     x: DeviceArray, w: DeviceArray, bias: DeviceArray | None, y: DeviceArray, g: Geometry, plan: ConvPlan | None = None
 ) -> None:
-    """Queues y = x * w + bias on the device of y. `w` is dense; `bias` has one element per filter."""
+    """Queue y = x * w + bias on the device of y. `w` is dense; `bias` has one element per filter."""
     walk = _walk(g)
     if 0 in y.shape:
         return
@@ -247,7 +258,7 @@ def convolve_by_tiles(
             f"the weights have to lie in C order without gaps, found strides {w.strides}: copy them first"
         )
     plan = plan or choose("conv tiles", y.device)(y, g.filters, g.groups * g.pixels)
-    spare = w if math.prod(w.shape) else y  # memory that isn't read; that of y might change with every store
+    spare = w if math.prod(w.shape) else y  # placeholder that isn't read; y would alias the output
     added = spare if bias is None else bias
     step = 0 if bias is None else bias.strides[0]
     by_filter = DeviceArray(added.buffer, added.offset, added.dtype, (g.groups, g.filters), (g.filters * step, step))
@@ -260,7 +271,7 @@ def convolve_by_tiles(
 def input_gradient_by_tiles(
     gy: DeviceArray, w: DeviceArray, gx: DeviceArray, g: Geometry, plan: ConvPlan | None = None
 ) -> None:
-    """Queues gx = the gradient of the input on the device of gx."""
+    """Queue gx = the gradient of the input on the device of gx."""
     walk = _walk(g)
     if 0 in gx.shape:
         return
@@ -273,7 +284,7 @@ def input_gradient_by_tiles(
 def weight_gradient_by_tiles(
     x: DeviceArray, gy: DeviceArray, gw: DeviceArray, g: Geometry, plan: ConvPlan | None = None
 ) -> None:
-    """Queues gw = the gradient of the weights, dense, on the device of gw."""
+    """Queue gw = the gradient of the weights, dense, on the device of gw."""
     walk = _walk(g)
     if 0 in gw.shape:
         return
@@ -282,7 +293,7 @@ def weight_gradient_by_tiles(
     tiles = g.groups * vk.cdiv(g.filters, plan.rows) * vk.cdiv(depth, plan.columns)
     parts = parts_for(tiles, g.pixels, WANTED_GROUPS, plan.longest)
     chunk = max(1, vk.cdiv(vk.cdiv(g.pixels, parts), plan.depth)) * plan.depth
-    made = scratch((max(1, vk.cdiv(g.pixels, chunk)), g.groups, g.filters, depth), total, gw.device)
-    weight_gradient(_flat(x, g.groups), _flat(gy, g.groups), made, chunk, *walk, *plan.numbers, total)
-    sums = DeviceArray(made.buffer, 0, total, (made.shape[0], math.prod(gw.shape)), (math.prod(gw.shape), 1))
+    partials = scratch((max(1, vk.cdiv(g.pixels, chunk)), g.groups, g.filters, depth), total, gw.device)
+    weight_gradient(_flat(x, g.groups), _flat(gy, g.groups), partials, chunk, *walk, *plan.numbers, total)
+    sums = DeviceArray(partials.buffer, 0, total, (partials.shape[0], math.prod(gw.shape)), (math.prod(gw.shape), 1))
     sum_parts(sums, gw)

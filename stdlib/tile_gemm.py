@@ -1,9 +1,9 @@
-"""Matrix products written with tiles: transposed operands, batches, a bias and an activation at the end, long sums in parts.
+"""Matrix products on tiles: transposed operands, batches, a fused bias and activation (epilogue), split-K.
 
-Enters: a (batch x M x K) and b (batch x K x N) of any strides. `A_TURNED`, `B_TURNED`: their last two axes come swapped, so that
-neighbours along the last axis are neighbours in memory again. Leaves: c (batch x M x N). Each workgroup computes one BM x BN
-tile of the result, or of one part of its sums. Products and sums are in `ACC`; the order of the additions is the device's.
-`matmul_tiles` chooses sizes and parts.
+a is (batch x M x K), b is (batch x K x N), of any strides, c is (batch x M x N). With A_TURNED or B_TURNED, the last
+two axes of an operand are passed swapped, so that its last axis is contiguous in memory. Each workgroup computes one BM
+x BN tile of the result, or of one split-K part. Products and sums are in ACC; the order of additions depends on the
+device. `matmul_tiles` chooses tile sizes and the split.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ R = TypeVar("R", bound=vk.Element)
 P = TypeVar("P", bound=vk.Element)
 
 ACTIVATIONS = ("", "relu", "gelu", "silu")
-"""What may follow the bias; all but "" and "relu" need floats."""
+"""Activations that may follow the bias; all but "" and "relu" need floats."""
 
 
 def gemm_groups(c: Any, BM: int, BN: int) -> tuple[int, int, int]:
-    """Workgroups for a result of shape (batch, M, N)."""
+    """Return the grid for a result of shape (batch, M, N)."""
     batch, m, n = c.shape
     return vk.cdiv(n, BN), vk.cdiv(m, BM), batch
 
 
 def parts_groups(parts: Any, BM: int, BN: int) -> tuple[int, int, int]:
-    """Workgroups for parts of shape (number, batch, M, N)."""
+    """Return the grid for split-K parts of shape (number, batch, M, N)."""
     number, batch, m, n = parts.shape
     return vk.cdiv(n, BN), vk.cdiv(m, BM), batch * number
 
 
 @vk.func
 def activated(x, activation: vk.Const[str]):
-    """An element after the activation."""
+    """Apply the activation to an element."""
     if activation == "relu":
         return vk.max(x, 0)
     if activation == "gelu":
@@ -58,11 +58,14 @@ def gemm(
     ACC: vk.Const[Any] = vk.f32,
     ACTIVATION: vk.Const[str] = "",
     BIASED: vk.Const[bool] = False,
-    THREADS: vk.Const[int] = 256,  # noqa: ARG001  `local` asks for it
+    THREADS: vk.Const[int] = 256,  # noqa: ARG001  # used by `local`
     PREFETCH: vk.Const[str] = "",
     WHOLE: vk.Const[bool] = False,
 ) -> None:
-    """c = activation(a @ b + bias), batch by batch; `bias` isn't read unless `BIASED`. `WHOLE`: tiles lie inside their matrices."""
+    """c = activation(a @ b + bias), batch by batch. `bias` is read only if BIASED.
+
+    WHOLE: all tiles are assumed to lie within their matrices, which makes bounds checks unnecessary.
+    """
     wg, g = vk.workgroup(), vk.group_id(2)
     i, j = vk.group_id(1) * BM, vk.group_id(0) * BN
     if WHOLE:
@@ -88,8 +91,9 @@ def sums_of_tile(
     a, b, g, i, j, first, end, BM: vk.Const[int], BN: vk.Const[int], BK: vk.Const[int], ACC: vk.Const[Any],
     A_TURNED: vk.Const[bool], B_TURNED: vk.Const[bool], PREFETCH: vk.Const[str], WHOLE: vk.Const[bool],
 ):  # fmt: skip
-    """The tile of a[g] @ b[g] at row i, column j, summed over first <= k < end; `end` ends the depth, or is `first` plus a
-    multiple of BK. `WHOLE`: every tile lies inside its matrix.
+    """Return the tile of a[g] @ b[g] at row i, column j, summed over first <= k < end.
+
+    `end` is K, or `first` plus a multiple of BK. WHOLE: all tiles are assumed to lie within their matrices.
     """
     wg = vk.workgroup()
     if WHOLE:
@@ -126,11 +130,11 @@ def gemm_of_views(
     B_TURNED: vk.Const[bool],
     ACTIVATION: vk.Const[str],
     BIASED: vk.Const[bool],
-    THREADS: vk.Const[int],  # noqa: ARG001  `local` asks for it
+    THREADS: vk.Const[int],  # noqa: ARG001  # used by `local`
     PREFETCH: vk.Const[str] = "",
     WHOLE: vk.Const[bool] = False,
 ) -> None:
-    """As `gemm`, of factors that may come turned."""
+    """Variant of `gemm` for operands that may be transposed."""
     wg, g = vk.workgroup(), vk.group_id(2)
     i, j = vk.group_id(1) * BM, vk.group_id(0) * BN
     depth = a.shape[1] if A_TURNED else a.shape[2]
@@ -157,11 +161,11 @@ def gemm_parts(
     ACC: vk.Const[Any],
     A_TURNED: vk.Const[bool],
     B_TURNED: vk.Const[bool],
-    THREADS: vk.Const[int],  # noqa: ARG001  `local` asks for it
+    THREADS: vk.Const[int],  # noqa: ARG001  # used by `local`
     PREFETCH: vk.Const[str] = "",
     WHOLE: vk.Const[bool] = False,
 ) -> None:
-    """parts[s] = the part of a @ b whose depth begins at s * chunk; `chunk` is a multiple of BK."""
+    """parts[s] = the product summed over the `chunk` elements of K from s * chunk on; `chunk` is a multiple of BK."""
     wg, batch = vk.workgroup(), parts.shape[1]
     g, part = vk.group_id(2) % batch, vk.group_id(2) // batch
     i, j = vk.group_id(1) * BM, vk.group_id(0) * BN
@@ -186,7 +190,7 @@ def gemm_of_parts(
     ACTIVATION: vk.Const[str] = "",
     BIASED: vk.Const[bool] = False,
 ) -> None:
-    """c = activation(the sum of the parts, in their order, + bias)."""
+    """c = activation(the sum of the split-K parts in order + bias)."""
     wg, g = vk.workgroup(), vk.group_id(2)
     i, j = vk.group_id(1) * BM, vk.group_id(0) * BN
     acc = wg.zeros((BM, BN), ACC)

@@ -1,8 +1,8 @@
-"""Reductions, searches for extremes, and scans along an axis of arrays, written with tiles.
+"""Reductions, argmin/argmax and scans along an axis, on tiles.
 
-Enters: x (A x P x Q) of any strides; AXIS, 1 or 2, is the one to go along, OP "sum", "prod", "min" or "max"; ACC the type that
-is computed in, REST the number that changes nothing under OP, in x's type. Leaves: y (A x the other axis), or for scans all
-of A x P x Q. A workgroup takes BB lines and goes along them in steps of BR; sums are in a fixed order.
+x is (A x P x Q), of any strides. AXIS, 1 or 2, is the reduced axis; OP is "sum", "prod", "min" or "max"; ACC is the
+accumulator type; REST is the identity of OP in x's type. y is (A x the other axis), or for scans (A x P x Q). A
+workgroup processes BB rows in steps of BR elements along the axis; the order of combination is fixed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ U = TypeVar("U", bound=vk.Element)
 
 
 def rest(op: str, dtype: DType) -> Any:
-    """REST of an operation on elements of a type."""
+    """Return the identity of an operation for an element type."""
     if op in ("sum", "prod"):
         return 0 if op == "sum" else 1
     if dtype.is_float:
@@ -29,7 +29,9 @@ def rest(op: str, dtype: DType) -> Any:
 
 
 def blocks(lines: int, length: int) -> tuple[int, int]:
-    """(BR, BB) for so many lines of a length: up to 2048 elements, long along the lines where these are few."""
+    """Return (BR, BB) for `lines` rows of `length` elements: up to 2048 elements, longer along the axis if rows are
+    few.
+    """
     across = min(32, 1 << max(lines - 1, 0).bit_length())
     return min(2048 // across, 1 << max(length - 1, 0).bit_length()), across
 
@@ -40,7 +42,7 @@ def _groups(x: Any, AXIS: int, BB: int) -> tuple[int, int]:
 
 @vk.func
 def joined(a, b, OP: vk.Const[str]):
-    """Two elements as one."""
+    """Combine two elements."""
     if OP == "sum":
         return a + b
     if OP == "prod":
@@ -50,14 +52,14 @@ def joined(a, b, OP: vk.Const[str]):
 
 @vk.func
 def takes(a, b, OP: vk.Const[str]):
-    """Whether a takes b's place as the extreme; NaN does, unless b is one."""
+    """True if a replaces b as the extreme; NaN does unless b is NaN."""
     better = a < b if OP == "min" else a > b
     return better | ((a != a) & (b == b))
 
 
 @vk.func
 def along(wg, t, axis: vk.Const[int], OP: vk.Const[str]):
-    """The reduction of a tile."""
+    """Reduce a tile along an axis."""
     if OP == "sum":
         return wg.sum(t, axis=axis)
     if OP == "prod":
@@ -96,7 +98,7 @@ def arg_reduce(
     BR: vk.Const[int] = 32,
     BB: vk.Const[int] = 32,
 ) -> None:
-    """y = the first place of the extreme (OP "min" or "max") along the axis; of NaN where there is one."""
+    """y = the first index of the extreme (OP "min" or "max") along the axis, or of the first NaN if there is one."""
     wg, a, b = vk.workgroup(), vk.group_id(1), vk.group_id(0) * BB
     shape, line = ((BR, BB), wg.arange(BR)[:, None]) if AXIS == 1 else ((BB, BR), wg.arange(BR)[None, :])
     best, place = wg.full(shape, ACC(REST), ACC), wg.zeros(shape, vk.i32)
@@ -122,7 +124,7 @@ def scan(
     BR: vk.Const[int] = 32,
     BB: vk.Const[int] = 32,
 ) -> None:
-    """y = all elements of a line up to each one, reduced."""
+    """y = the inclusive scan along the axis."""
     wg, a, b = vk.workgroup(), vk.group_id(1), vk.group_id(0) * BB
     name = "add" if OP == "sum" else "mul" if OP == "prod" else OP
     before = wg.full(BB, ACC(REST), ACC)

@@ -1,7 +1,7 @@
-"""Softmax and normalisations along rows, written with tiles: a workgroup holds a row of up to SIZE elements in registers.
+"""Softmax and normalization along rows, on tiles: a workgroup keeps a row of up to SIZE elements in registers.
 
-Enters: x (R x C), C <= SIZE, SIZE a power of two. Leaves: y (R x C). Each element is read once and written once; sums are in
-ACC, or in the type of eps, in the order of a tree over the workgroup. The gradients are in `tile_rows_gradient`.
+x and y are (R x C), C <= SIZE, SIZE a power of two. Each element is read once and written once. Sums are in ACC, or in
+the type of eps, in the order of a tree reduction over the workgroup. The gradients are in `tile_rows_gradient`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ A = TypeVar("A", bound=vk.Element)
 
 
 def row_size(columns: int) -> int:
-    """The least SIZE for rows of so many elements."""
+    """Return the smallest SIZE for rows of `columns` elements."""
     return 1 << max(columns - 1, 0).bit_length()
 
 
@@ -36,7 +36,7 @@ def softmax(x: vk.In[T, "R C"], y: vk.Out[T, "R C"], SIZE: vk.Const[int], ACC: v
 
 @vk.kernel(groups=_rows, local=256)
 def log_softmax(x: vk.In[T, "R C"], y: vk.Out[T, "R C"], SIZE: vk.Const[int], ACC: vk.Const[Any] = vk.f32) -> None:
-    """log(softmax(x)) along each row, without the exponentials of large numbers."""
+    """log(softmax(x)) along each row; the row maximum is subtracted first, so exp doesn't overflow."""
     wg, r = vk.workgroup(), vk.group_id(0)
     row = ACC(wg.load(x[r, 0:SIZE], pad=-float("inf")))
     row = row - wg.max(row)

@@ -1,8 +1,9 @@
-"""Gradients of softmax and of normalisations along rows, written with tiles: a workgroup holds a row in registers.
+"""Gradients of softmax and normalization along rows, on tiles: a workgroup keeps a row in registers.
 
-Enters: matrices (R x C), C <= SIZE, SIZE a power of two, g the gradient of what `tile_rows` gave. Leaves: the gradient of its
-input; of normalisations also the mean and 1 / deviation of each row, from which `norm_parameters` makes the gradients of
-weight and bias: over all rows, a block of columns per workgroup. Sums are in the type of eps, mean and scale.
+Matrices are (R x C), C <= SIZE, SIZE a power of two; g is the gradient of a result of `tile_rows`. The kernels compute
+the gradient of the input. `norm_gradient` also stores the mean and 1 / standard deviation of each row, from which
+`norm_parameters` computes the gradients of weight and bias: sums over all rows, one block of columns per workgroup.
+Sums are in the type of eps, mean and scale (of softmax in ACC).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def softmax_gradient(
     LOG: vk.Const[bool] = False,
     ACC: vk.Const[Any] = vk.f32,
 ) -> None:
-    """The gradient of x from that of y = softmax(x), or with LOG of y = log_softmax(x)."""
+    """dx = the gradient of x from g, the gradient of y = softmax(x), or with LOG of y = log_softmax(x)."""
     wg, r = vk.workgroup(), vk.group_id(0)
     slope, row = ACC(wg.load(g[r, 0:SIZE])), ACC(wg.load(y[r, 0:SIZE]))
     if LOG:
@@ -48,7 +49,9 @@ def norm_gradient(
     SIZE: vk.Const[int],
     CENTER: vk.Const[bool] = True,
 ) -> None:
-    """The gradient of x from that of layer norm, or without CENTER of RMS norm; the mean and scale of each row."""
+    """dx = the gradient of x from g, the gradient of layer norm, or without CENTER of RMS norm; also each row's mean
+    and scale.
+    """
     wg, r, n = vk.workgroup(), vk.group_id(0), A(x.shape[1])
     slope, row = A(wg.load(g[r, 0:SIZE])) * A(w[0:SIZE]), A(wg.load(x[r, 0:SIZE]))
     middle, inside = wg.sum(row) / n if CENTER else A(0), wg.arange(SIZE) < x.shape[1]
@@ -72,7 +75,7 @@ def norm_parameters(
     BR: vk.Const[int] = 32,
     BC: vk.Const[int] = 32,
 ) -> None:
-    """The gradients of weight and bias: the sums over all rows of g times the normalised x, and of g."""
+    """Gradients of weight and bias: the sums over all rows of g times the normalized x, and of g."""
     wg, j = vk.workgroup(), vk.group_id(0) * BC
     weight, bias = wg.zeros((BR, BC), A), wg.zeros((BR, BC), A)
     for i in range(0, x.shape[0], BR):

@@ -1,7 +1,4 @@
-"""The transposed matrices of a batch, written with tiles: both sides are read and written along their rows.
-
-Enters: x (B x M x N). Leaves: y (B x N x M).
-"""
+"""Batched matrix transpose on tiles, with coalesced loads and stores: x (B x M x N) to y (B x N x M)."""
 
 from __future__ import annotations
 

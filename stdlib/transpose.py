@@ -1,8 +1,8 @@
-"""Copies whose source has its neighbours along one axis and whose target along another.
+"""Transposing copies: the source is contiguous along one axis, the target along another.
 
-Enters: arrays (g, i, j) with neighbours along i in x, along j in y. Leaves: y = x, converted. A workgroup takes a square: on a
-GPU through shared memory, so that both sides are reached by neighbours; on a processor row by row, while what the rows have in
-common lies in the first cache.
+Arrays are (g, i, j); x is contiguous along i, y along j; y = x, converted to y's type. A workgroup copies a tile. On a
+GPU the tile goes through shared memory, so that loads and stores are coalesced; on CPUs it is copied row by row, while
+the cache lines that its rows share stay in the L1 cache.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ T = TypeVar("T", bound=vk.Element)
 R = TypeVar("R", bound=vk.Element)
 
 SIDE = 32
-"""Elements along a side of a square."""
+"""Side length of a tile in elements."""
 
 
 @vk.kernel(
@@ -49,7 +49,7 @@ def _row_by_row(x: vk.In[T, "G I J"], y: vk.Out[R, "G I J"], SIZE: vk.Const[int]
 
 
 def transposed_copy(x: DeviceArray, y: DeviceArray) -> bool:
-    """Copies where that is worth it on the device; whether it did."""
+    """Copy x to y if the device has a kernel for it; return True if it did."""
     return bool(choose("transpose", x.device)(x, y))
 
 
@@ -66,5 +66,5 @@ def _copy_processor(x: DeviceArray, y: DeviceArray) -> bool:
 
 
 @variant("transpose", "cpu")
-def _copy_plainly(x: DeviceArray, y: DeviceArray) -> bool:  # noqa: ARG001  # all variants take the same
+def _copy_plainly(x: DeviceArray, y: DeviceArray) -> bool:  # noqa: ARG001  # all variants have the same signature
     return False

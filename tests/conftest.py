@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
 
-from tests import validation
+from tests import selection, validation
 
 pytest_plugins = ["vkjit.testing.plugin"]
 
 CACHE_KEY: pytest.StashKey[str] = pytest.StashKey()
+CUT_KEY: pytest.StashKey[tuple[int, int]] = pytest.StashKey()
+"""Tests that `--fast` kept, and how many there were."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--fast",
+        action="store_true",
+        help="run a cut through the whole suite: a few cases of every test, without the slow ones (tests/README.md)",
+    )
 
 
 def find_validator() -> str | None:
@@ -33,10 +44,89 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["VKJIT_CACHE_DIR"] = config.stash[CACHE_KEY]
         # processes that tests start import this checkout, whether it is installed or not
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(config.rootpath), os.environ.get("PYTHONPATH")]))
+        keep_bytecode(config)
+        if getattr(config.option, "numprocesses", None):
+            # workers fill the cores: more threads in NumPy and PyTorch would wait for each other, and spin
+            os.environ.setdefault("OMP_NUM_THREADS", "1")
+            os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     validation.begin()
+    selection.set_fast(config.getoption("--fast"))
     os.environ.setdefault("VKJIT_VERIFY", "1")
     if find_validator():
         os.environ.setdefault("VKJIT_SPIRV_VAL", "1")
+
+
+def keep_bytecode(config: pytest.Config) -> None:
+    """Lets workers and processes that tests start share compiled bytecode where PYTHONDONTWRITEBYTECODE forbids it.
+
+    Compiling, and rewriting assertions, takes each process longer than importing. The files stay out of the source tree:
+    they go to pytest's cache, or to this run's folder where pytest has none.
+    """
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+        cache = getattr(config, "cache", None)
+        folder = config.stash[CACHE_KEY] + "-bytecode" if cache is None else str(cache.mkdir("bytecode"))
+        os.environ.setdefault("PYTHONPYCACHEPREFIX", folder)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselects what `--fast` leaves out."""
+    if not config.getoption("--fast"):
+        return
+    chosen = selection.cut(items)
+    kept = set(chosen)
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    config.stash[CUT_KEY] = len(chosen), len(items)
+    items[:] = chosen
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Sends a worker's figures to the process that reports."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None and CUT_KEY in session.config.stash:
+        output["cut"] = session.config.stash[CUT_KEY]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Takes the figures of a worker, which are those of all."""
+    output = getattr(node, "workeroutput", None) or {}
+    if "cut" in output:
+        node.config.stash[CUT_KEY] = tuple(output["cut"])
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if CUT_KEY in config.stash:
+        kept, count = config.stash[CUT_KEY]
+        terminalreporter.write_line(f"fast: {kept:,} of {count:,} tests were selected")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collects tests without collecting garbage: next to nothing of what they are made of goes before the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        settle()
+
+
+def settle() -> None:
+    """Collect garbage, then freeze what is left, so that later collections look at younger objects only.
+
+    A full collection takes the better part of a second once the suite and PyTorch are loaded, and hundreds of tests ask for
+    one.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _settled() -> None:
+    """Freezes what earlier modules left: imports, caches of kernels."""
+    settle()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -58,6 +148,8 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
         spirv = "on: each emitted module goes through spirv-val"
     wanted = config.getoption("--vkjit-device")
     lines = [f"spirv validation: {spirv}", f"executors: {plugin.summary(wanted)}"]
+    if config.getoption("--fast"):
+        lines.append("fast: a few cases of every test, none that is marked slow (tests/README.md)")
     return [*lines, f"validation layer: {validation.summary()}"] if validation.wanted() else lines
 
 

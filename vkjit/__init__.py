@@ -1,8 +1,8 @@
-"""vkjit: GPU kernels as Python functions, compiled straight to SPIR-V, run on any Vulkan device.
+"""vkjit: GPU kernels written as Python functions, compiled to SPIR-V and run on any Vulkan device.
 
-The public names. What kernels use and what launches them is here at once; tensors, layers and the rest are loaded when
-they are first asked for, so that `import vkjit` stays quick and opens no driver. `X as X` is how a typed package says
-that it passes a name on.
+The package's public names. The kernel language and the launch API are imported eagerly. Tensors, layers and everything
+above them load on first use, so `import vkjit` is fast and opens no driver. The redundant aliases (`X as X`) mark
+re-exports for type checkers.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ from .jit import (
 from .jit import (
     kernel as kernel,
 )
-from .lang import *  # noqa: F403  # the language's names are listed in one place, lang/__init__.py
+from .lang import *  # noqa: F403  # the language's names are listed in lang/__init__.py
 
 __version__ = "0.1.0"
 
@@ -165,7 +165,7 @@ _FROM = {
     "stdlib.matmul_precision": ("get_matmul_precision", "set_matmul_precision"),
     "streams": ("Event", "Stream", "current_stream"),
 }  # fmt: skip
-"""Names that are loaded when they are first used, by the module that has them."""
+"""Lazily imported names, by the module that defines them."""
 
 if TYPE_CHECKING:
     from . import array_api as array_api
@@ -259,12 +259,12 @@ if TYPE_CHECKING:
     from .streams import (
         current_stream as current_stream,
     )
-    from .tensor.api import *  # noqa: F403  # as above
-    from .tensor.creation import tensor as tensor  # the package of that name can be called, and is this function then
+    from .tensor.api import *  # noqa: F403  # the names are listed in tensor/api.py
+    from .tensor.creation import tensor as tensor  # the package `tensor` is callable and behaves as this function
 
 
 def __getattr__(name: str) -> Any:
-    """Loads the tensor layer and the packages above it when one of their names is first used."""
+    """Import the tensor layer and the packages above it on first access to one of their names."""
     if name in _MODULES:
         return importlib.import_module(f".{name}", __name__)
     if name.startswith("__"):

@@ -1,4 +1,4 @@
-"""`python -m vkjit`: see `vkjit.cli`."""
+"""Entry point of `python -m vkjit`; see `vkjit.cli`."""
 
 from .cli.main import main
 

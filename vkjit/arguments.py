@@ -1,8 +1,8 @@
-"""Binding the arguments of a launch: which value belongs to which parameter, and what types follow.
+"""Argument binding of launches: assigns values to parameters and deduces element types.
 
-Enters: a `KernelSpec` and what the user passed. Leaves: one value per parameter (or `MISSING` for an Out that is to be
-allocated), the element types bound to type variables, scalars fitted to their types. Errors name the parameter, what was
-found and what was expected.
+Takes a `KernelSpec` and the user's arguments. Produces one value per parameter (`MISSING` for an Out to be allocated),
+the element types of type variables, and scalars converted to their types. Errors name the parameter, what was found and
+what was expected.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["MISSING", "Missing", "allocate_outs", "bind", "bind_types", "fit_sca
 
 
 class Missing:
-    """The type of `MISSING`: an Out parameter that the caller left out."""
+    """The type of `MISSING`, which stands for an omitted Out argument."""
 
     def __repr__(self) -> str:
         return "MISSING"
@@ -33,7 +33,7 @@ class Missing:
 
 MISSING = Missing()
 
-_MOST_BITS = 128
+_MAX_PRINTED_BITS = 128
 _MODE_NAMES = {"in": "In", "out": "Out", "inout": "InOut"}
 
 
@@ -44,10 +44,10 @@ def _describe(value: Any) -> str:
 
 
 def bind(spec: KernelSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    """One value per parameter in order.
+    """Bind arguments and return one value per parameter, in order.
 
-    Positionals bind to all parameters in order; when there are fewer of them than parameters without a default, Outs are
-    taken as left out first. Keywords may name any parameter.
+    Positional arguments bind to the parameters in order. If there are fewer than parameters without a default, the Outs
+    are skipped. Keywords may name any parameter.
     """
     __tracebackhide__ = True
     params = spec.params
@@ -85,7 +85,7 @@ def bind(spec: KernelSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> lis
 
 
 def _check_constant(spec: KernelSpec, param: ParamSpec, value: Any) -> None:
-    """ArgumentError for a value of a Const parameter that can change."""
+    """Raise ArgumentError if the value of a Const parameter isn't hashable."""
     try:
         hash(value)
     except TypeError:
@@ -99,13 +99,13 @@ def _check_constant(spec: KernelSpec, param: ParamSpec, value: Any) -> None:
 
 
 def bound_names(spec: KernelSpec, count: int, kwargs: Collection[str]) -> list[str]:
-    """The parameters that `count` positional arguments, and then those named, bind to."""
+    """Return the names of the parameters that `count` positional arguments and the given keywords bind to."""
     slots = _free_slots(spec, count, kwargs)
     return [*(spec.params[i].name for i in slots[:count]), *kwargs]
 
 
 def _free_slots(spec: KernelSpec, count: int, named: Collection[str]) -> list[int]:
-    """The parameters that positional arguments bind to: without the Outs where there are too few arguments for all."""
+    """Return the parameters available to positional arguments: without the Outs if there are too few arguments for all."""
     params = spec.params
     free = [i for i, p in enumerate(params) if p.name not in named]
     outs = [i for i in free if _is_out(params[i])]
@@ -114,7 +114,9 @@ def _free_slots(spec: KernelSpec, count: int, named: Collection[str]) -> list[in
 
 
 def positions(spec: KernelSpec, count: int, names: tuple[str, ...]) -> list[int] | None:
-    """The parameter numbers of `count` positional and the named arguments, in order; None where they don't bind."""
+    """Return the parameter indices of `count` positional arguments and the named ones, in order; None if they don't
+    bind.
+    """
     numbers = {p.name: i for i, p in enumerate(spec.params)}
     slots = _free_slots(spec, count, names)
     if count > len(slots) or any(name not in numbers for name in names):
@@ -127,7 +129,7 @@ def _is_out(param: ParamSpec) -> bool:
 
 
 def signature_text(spec: KernelSpec) -> str:
-    """The parameters as the user may have written them, for messages."""
+    """Return the parameter list in source notation, for messages."""
     return "(" + ", ".join(_parameter_text(p) for p in spec.params) + ")"
 
 
@@ -144,7 +146,7 @@ def _parameter_text(param: ParamSpec) -> str:
 
 
 def resolve(spec: KernelSpec, values: list[Any]) -> KernelSpec:
-    """The specification with unannotated parameters made arrays or scalars, as the values are."""
+    """Return the spec with unannotated parameters turned into arrays or scalars according to their values."""
     if all(p.kind != "any" for p in spec.params):
         return spec
     params = []
@@ -162,21 +164,21 @@ def resolve(spec: KernelSpec, values: list[Any]) -> KernelSpec:
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """What bound a type variable, for the message when another argument disagrees."""
+    """The argument that bound a type variable, for the message if another argument disagrees."""
 
     dtype: DType
     name: str
 
 
 def _conversion(dtype: DType, name: str) -> str:
-    """What makes an array's elements be of this type: NumPy's way, where NumPy has it."""
+    """Return an expression that converts an array to this element type, for messages; in NumPy if possible."""
     if dtype is dtypes.bf16:
         return f"vk.tensor({name}).to(vk.bf16), or .astype(ml_dtypes.bfloat16)"
     return f".astype({dtype.storage.name!r})"
 
 
 def bind_types(spec: KernelSpec, array_dtypes: dict[int, DType], values: list[Any]) -> dict[str, DType]:
-    """Type variables to element types: arrays first, then scalars that have a type of their own, then weak ones."""
+    """Bind type variables to element types: from arrays first, then from scalars."""
     __tracebackhide__ = True
     bound: dict[str, _Origin] = {}
     for i, dtype in array_dtypes.items():
@@ -208,10 +210,10 @@ def _bind_variable(spec: KernelSpec, bound: dict[str, _Origin], variable: str, d
 
 
 def natural_type(value: Any, name: str) -> DType:
-    """The type of a scalar that nothing else decides: its NumPy type, else bool, i32 (i64 where needed) or f32."""
+    """Return the type of a scalar whose parameter isn't typed: its NumPy type, else bool, i32 (i64 if needed) or f32."""
     if isinstance(value, (bool, np.bool_)):
         return dtypes.boolean
-    is_array = isinstance(value, np.ndarray) and value.ndim == 0  # a number that has a type, also where that is f64
+    is_array = isinstance(value, np.ndarray) and value.ndim == 0  # a 0-d array is typed even if it is f64
     if is_array or (isinstance(value, np.generic) and not isinstance(value, np.float64)):
         return dtypes.from_numpy(value.dtype)
     if isinstance(value, int):
@@ -222,7 +224,9 @@ def natural_type(value: Any, name: str) -> DType:
 
 
 def fit_scalar(value: Any, dtype: DType, name: str) -> Any:
-    """The value as a NumPy scalar of that type; nothing is lost silently."""
+    """Convert the value to a NumPy scalar of that type. Raises DTypeError if it is out of range or an integer would be
+    rounded.
+    """
     __tracebackhide__ = True
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
@@ -264,8 +268,8 @@ def _fit_float(value: Any, dtype: DType, name: str) -> Any:
 
 
 def _number_text(number: int) -> str:
-    """An integer in words, without thousands of digits (which Python refuses to print)."""
-    return str(number) if number.bit_length() <= _MOST_BITS else f"an integer of {number.bit_length()} bits"
+    """Return an integer as text, without thousands of digits (which Python refuses to print)."""
+    return str(number) if number.bit_length() <= _MAX_PRINTED_BITS else f"an integer of {number.bit_length()} bits"
 
 
 def _is_composite(dims: Dims | None) -> bool:
@@ -273,17 +277,17 @@ def _is_composite(dims: Dims | None) -> bool:
 
 
 def match_dims(spec: KernelSpec, shapes: dict[int, tuple[int, ...]]) -> dict[str, Any]:
-    """Dimension names to sizes, from the arrays given. Raises ShapeError that shows both arguments that disagree."""
+    """Bind dimension names to sizes. Raises ShapeError that shows both arguments that disagree."""
     __tracebackhide__ = True
-    known: dict[str, Any] = {}
+    sizes: dict[str, Any] = {}
     origins: dict[str, str] = {}
     pending = [i for i in shapes if spec.params[i].dims is not None]
-    # an expression of names that later arguments bind is checked once these are known
+    # expressions over names that later arguments bind are checked in a second pass
     composite = [i for i in pending if _is_composite(spec.params[i].dims)]
     for i in (*pending, *composite):
         param = spec.params[i]
         assert param.dims is not None
-        problem = param.dims.match(shapes[i], known)
+        problem = param.dims.match(shapes[i], sizes)
         if problem is not None:
             others = {origins[n] for n in param.dims.names if n in origins}
             context = "".join(f"; {text}" for text in sorted(others))
@@ -292,15 +296,15 @@ def match_dims(spec: KernelSpec, shapes: dict[int, tuple[int, ...]]) -> dict[str
             )
         for name in param.dims.names:
             origins.setdefault(name, f"argument {param.name} has shape {shapes[i]} for ({param.dims})")
-    return known
+    return sizes
 
 
 def allocate_outs(
     spec: KernelSpec, values: list[Any], known: dict[str, Any], bound: dict[str, DType], device: Device
 ) -> list[int]:
-    """Allocates the Outs that are missing, in place of `MISSING`; returns their positions."""
+    """Allocate the omitted Outs, replacing `MISSING` in `values`. Return their indices."""
     __tracebackhide__ = True
-    made = []
+    allocated = []
     for i, param in enumerate(spec.params):
         if values[i] is not MISSING:
             continue
@@ -315,11 +319,13 @@ def allocate_outs(
             raise ArgumentError(f"{spec.name}(): can't tell the element type of {param.name}: pass an array for it")
         buffer = device.allocate((math.prod(shape) * dtype.itemsize + 3) & ~3)  # whole words, so that it can be filled
         values[i] = DeviceArray(buffer, 0, dtype, shape, contiguous_strides(shape))
-        made.append(i)
-    return made
+        allocated.append(i)
+    return allocated
 
 
 def poison(array: DeviceArray) -> None:
-    """Fills a fresh array with ones, NaN in every float type, so that what nobody writes shows; for debug launches."""
+    """Fill a fresh array with all-ones bits (NaN in every float type) so that elements never written are visible in
+    debug launches.
+    """
     if array.buffer.nbytes:
         array.device.fill(array.buffer, 0, array.buffer.nbytes, 0xFFFFFFFF)

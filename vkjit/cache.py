@@ -1,11 +1,11 @@
-"""The disk cache of compiled kernels: one file per entry, checked, written atomically.
+"""The disk cache of compiled kernels: one checksummed file per entry, written atomically.
 
-Enters: a key (the SHA-256 of everything that the code depends on) and an artifact. Leaves: the artifact again, in this or a
-later process. A file that is damaged, truncated, of another version, stored under another key or owned by somebody else is a
-miss, never an error; so is a directory that can't be used. Any number of processes may read, write, evict and clear at once.
+Maps a key (the SHA-256 of everything that the code depends on) to an artifact. A file that is damaged, truncated, of
+another version, stored under another key or owned by another user is a miss, never an error; so is an unusable
+directory. Any number of processes may read, write, evict and clear concurrently.
 
-Folders: `kernels` and `pipelines` in `directory()`, both of mode 0700. A file of `kernels`: a magic line, the SHA-256 of the
-rest, then the length of a JSON header (u32, little endian), the header, the code.
+Folders: `kernels` and `pipelines` in `directory()`, both of mode 0700. A file in `kernels` contains a magic line, the
+SHA-256 of the rest, the length of a JSON header (u32, little endian), the header, and the code.
 """
 
 from __future__ import annotations
@@ -59,23 +59,26 @@ __all__ = [
 
 MAGIC = b"vkjit artifact 3\n"
 SIZE_CAP = 256 << 20
-"""Bytes that the kernels may take, if VKJIT_CACHE_SIZE doesn't say otherwise; those used longest ago go first."""
+"""Maximum total size of the kernels in bytes, unless VKJIT_CACHE_SIZE is set. The least recently used are evicted
+first.
+"""
 ABANDONED_SECONDS = 3600.0
-"""Age at which a temporary file belongs to no writer any more: it was killed."""
+"""Age after which a temporary file is considered abandoned by a killed writer."""
 
 
-# -- where
+# -- location
 
 
 def enabled() -> bool:
-    """False with VKJIT_CACHE=0, or where the directory can't be used safely. Raises ArgumentError for a setting that is
-    none."""
+    """True unless VKJIT_CACHE=0 is set or the directory can't be used safely. Raises ArgumentError for invalid
+    settings.
+    """
     _size_cap()
     return _switched_on() and _folder("kernels") is not None
 
 
 def problem() -> str:
-    """Why nothing is cached, in words; empty where the cache works."""
+    """Return why nothing is cached, as text; "" if the cache works."""
     try:
         _size_cap()
         if not _switched_on():
@@ -93,7 +96,9 @@ def _switched_on() -> bool:
 
 
 def directory() -> Path:
-    """VKJIT_CACHE_DIR, else the platform's cache directory. Raises RuntimeError for a user without a home."""
+    """Return VKJIT_CACHE_DIR, else the platform's cache directory. Raises RuntimeError for a user without a home
+    directory.
+    """
     chosen = os.environ.get("VKJIT_CACHE_DIR")
     if chosen:
         return Path(chosen)
@@ -106,7 +111,7 @@ def directory() -> Path:
 
 
 def _folder(name: str) -> Path | None:
-    """A folder of the cache; None where it can't be used."""
+    """Return a folder of the cache, or None if it can't be used."""
     try:
         path = directory() / name
     except RuntimeError:
@@ -116,9 +121,9 @@ def _folder(name: str) -> Path | None:
 
 @functools.lru_cache(maxsize=16)
 def _checked(text: str) -> str:
-    """Makes the folder, with mode 0700; what is wrong with it, in words, or nothing.
+    """Create the folder with mode 0700 and return what is wrong with it, as text, or "".
 
-    A link counts as what it leads to, and has to belong to this user too: what others own, they can exchange.
+    For a symbolic link, both the link and its target must belong to this user, because an owner can replace either.
     """
     path = Path(text)
     try:
@@ -134,31 +139,32 @@ def _checked(text: str) -> str:
     return "" if os.access(path, os.W_OK | os.X_OK) else f"{path} can't be written: set VKJIT_CACHE_DIR"
 
 
-# -- what code depends on besides the kernel
+# -- dependencies of the code besides the kernel
 
 
 COMPILER = ("ir", "frontend", "passes", "emit", "spirv", "lang")
-"""The folders that decide about SPIR-V, beside the modules of the package itself."""
+"""The folders, besides the modules of the package itself, that affect the generated SPIR-V."""
 
 
 @functools.cache
 def compiler_digest(folders: tuple[str, ...] = COMPILER) -> str:
-    """A hash over the compiler's own files (places, sizes, times), so that no entry outlives a change of the compiler.
+    """Return a hash over the compiler's own files (paths, sizes, times), so that a change of the compiler invalidates
+    all entries.
 
-    It is taken once, when the compiler is loaded: files that change later don't change the code that runs.
+    It is computed once per process: later changes of the files don't affect the code that is already loaded.
     """
     root = os.path.dirname(os.path.realpath(__file__))
-    told = [root, *sys.version_info[:2], np.__version__, sys.byteorder]
+    facts = [root, *sys.version_info[:2], np.__version__, sys.byteorder]
     for entry in _files(root, folders):
         status = entry.stat()
-        told += (entry.path, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-    return hashlib.sha256(repr(told).encode()).hexdigest()
+        facts += (entry.path, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    return hashlib.sha256(repr(facts).encode()).hexdigest()
 
 
 def _files(folder: str, inner: tuple[str, ...] | None = None) -> Iterator[os.DirEntry[str]]:
-    """The source files of a folder and of the folders in it (of all, if `inner` doesn't name some), in order."""
-    with os.scandir(folder) as found:
-        listed = sorted(found, key=operator.attrgetter("name"))
+    """Yield the source files of a folder and its subfolders, in order. `inner` restricts the first level of subfolders."""
+    with os.scandir(folder) as directory_entries:
+        listed = sorted(directory_entries, key=operator.attrgetter("name"))
     for entry in listed:
         name = entry.name
         if name.endswith((".py", ".lark")):
@@ -171,7 +177,7 @@ def _files(folder: str, inner: tuple[str, ...] | None = None) -> Iterator[os.Dir
 
 
 def _read(path: Path) -> bytes | None:
-    """A file of the cache; None where there is none, or where it isn't a file of this user's own."""
+    """Read a file of the cache. Return None if it doesn't exist or isn't a regular file owned by this user."""
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
     try:
         handle = os.open(path, flags)
@@ -188,11 +194,11 @@ def _read(path: Path) -> bytes | None:
 
 
 def _write(path: Path, data: bytes) -> bool:
-    """Writes a temporary file and moves it into place; whether that worked."""
+    """Write a temporary file and rename it. Return True on success."""
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
     except OSError:
-        _checked.cache_clear()  # the folder may have been deleted: it is made again next time
+        _checked.cache_clear()  # the folder may have been deleted; the next call recreates it
         return False
     try:
         with os.fdopen(handle, "wb") as file:
@@ -212,7 +218,7 @@ def _path(folder: Path, key: str) -> Path:
 
 
 def load(key: str) -> KernelArtifact | None:
-    """The artifact stored under the key, or None."""
+    """Return the artifact stored under the key, or None."""
     folder = _folder("kernels")
     if folder is None:
         return None
@@ -220,45 +226,45 @@ def load(key: str) -> KernelArtifact | None:
     data = _read(path)
     artifact = _decode(data, key) if data is not None else None
     if artifact is not None:
-        with contextlib.suppress(OSError):  # another process evicted the entry; what was read is still good
+        with contextlib.suppress(OSError):  # another process may have evicted the entry; the data read is still valid
             os.utime(path)
     return artifact
 
 
 def store(key: str, artifact: KernelArtifact) -> None:
-    """Writes the entry; does nothing where that fails."""
+    """Write the entry. Failures are ignored."""
     folder = _folder("kernels")
     if folder is not None and key and _write(_path(folder, key), _encode(artifact, key)):
         _evict(folder)
 
 
 def load_pipelines(name: str) -> bytes:
-    """What was stored under the name for a driver, unchecked; empty where there is nothing."""
+    """Return the pipeline cache data stored under the name, unchecked; empty if there is none."""
     folder = _folder("pipelines") if _switched_on() else None
     return (_read(folder / f"{name}.bin") or b"") if folder is not None else b""
 
 
 def store_pipelines(name: str, data: bytes) -> None:
-    """Keeps a driver's compiled pipelines; does nothing where that fails."""
+    """Store a driver's pipeline cache data. Failures are ignored."""
     folder = _folder("pipelines") if _switched_on() else None
     if folder is not None and len(data) <= _size_cap():
         _write(folder / f"{name}.bin", data)
 
 
 def read_file(folder: str, name: str) -> bytes | None:
-    """A file of another folder of the cache, unchecked; None where there is none of this user's own."""
+    """Read a file of another folder of the cache, unchecked. Return None if this user has no such file."""
     place = _folder(folder) if _switched_on() else None
     return _read(place / name) if place is not None else None
 
 
 def write_file(folder: str, name: str, data: bytes) -> bool:
-    """Puts a file into another folder of the cache, whole or not at all; whether that worked."""
+    """Write a file into another folder of the cache atomically. Return True on success."""
     place = _folder(folder) if _switched_on() else None
     return place is not None and _write(place / name, data)
 
 
 def read_files(folder: str, suffix: str) -> Iterator[bytes]:
-    """The files of a folder whose names end so."""
+    """Yield the contents of the files in a folder whose names end in `suffix`."""
     place = _folder(folder)
     for path in sorted(place.glob(f"*{suffix}")) if place is not None else ():
         data = _read(path)
@@ -267,18 +273,18 @@ def read_files(folder: str, suffix: str) -> Iterator[bytes]:
 
 
 def remove_files(folder: str, suffix: str) -> int:
-    """Deletes the files of a folder whose names end so, and what killed writers left; how many."""
+    """Delete the files in a folder whose names end in `suffix`, and leftover temporary files. Return how many."""
     place = _folder(folder)
     if place is None:
         return 0
     return sum(_remove(path) for pattern in (f"*{suffix}", "*.tmp") for path in place.glob(pattern))
 
 
-# -- keeping house
+# -- housekeeping
 
 
 def _size_cap() -> int:
-    """VKJIT_CACHE_SIZE. Raises ArgumentError for what is no number of bytes."""
+    """Return VKJIT_CACHE_SIZE in bytes. Raises ArgumentError for an invalid value."""
     text = os.environ.get("VKJIT_CACHE_SIZE", "")
     if text and not (text.isascii() and text.isdecimal()):
         raise ArgumentError(f"VKJIT_CACHE_SIZE is {text!r}: expected a number of bytes, such as {SIZE_CAP}")
@@ -286,20 +292,22 @@ def _size_cap() -> int:
 
 
 def _listed(folder: Path) -> list[tuple[float, int, Path]]:
-    """Time of last use, bytes and place of each entry, the one used longest ago first."""
-    found = []
+    """Return time of last use, size in bytes and path of each entry, least recently used first."""
+    listed = []
     with contextlib.suppress(OSError), os.scandir(folder) as listing:
         for item in listing:
             if item.name.endswith(".vkjit"):
-                with contextlib.suppress(OSError):  # deleted meanwhile
+                with contextlib.suppress(OSError):  # deleted in the meantime
                     status = item.stat(follow_symlinks=False)
-                    found.append((status.st_mtime, status.st_size, Path(item.path)))
-    return sorted(found)
+                    listed.append((status.st_mtime, status.st_size, Path(item.path)))
+    return sorted(listed)
 
 
 def _evict(folder: Path) -> None:
-    """Every now and then, deletes the entries used longest ago until the cache is under its cap, and what killed writers
-    left behind."""
+    """Delete the least recently used entries until the cache is under its size limit, and abandoned temporary files.
+
+    Runs with a probability of 1 in 32 per call.
+    """
     if int.from_bytes(os.urandom(1), "little") >= 8:
         return
     listed = _listed(folder)
@@ -317,7 +325,7 @@ def _evict(folder: Path) -> None:
 
 
 def _remove(path: Path) -> bool:
-    """Deletes a file; whether it was there and could be deleted."""
+    """Delete a file. Return True on success."""
     try:
         path.unlink()
     except OSError:
@@ -327,7 +335,7 @@ def _remove(path: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file of the cache. `name` is the kernel's, empty where the file is damaged; `used` in seconds since 1970."""
+    """A file of the cache. `name` is the kernel's name, empty if the file is damaged; `used` is in seconds since 1970."""
 
     path: Path
     name: str
@@ -336,26 +344,26 @@ class Entry:
 
 
 def entries() -> list[Entry]:
-    """All entries, the one used last first; each is read and checked."""
+    """Return all entries, most recently used first. Each is read and checked."""
     folder = _folder("kernels")
-    found = []
+    result = []
     for used, nbytes, path in reversed(_listed(folder) if folder is not None else []):
         artifact = _decode(_read(path) or b"", path.stem)
-        found.append(Entry(path, artifact.name if artifact is not None else "", nbytes, used))
-    return found
+        result.append(Entry(path, artifact.name if artifact is not None else "", nbytes, used))
+    return result
 
 
 def verify() -> tuple[int, list[Path]]:
-    """Checks all entries and deletes the damaged ones: how many are good, and which were deleted."""
-    found = entries()
-    damaged = [entry.path for entry in found if not entry.name]
+    """Check all entries and delete the damaged ones. Return the number of valid entries and the deleted paths."""
+    all_entries = entries()
+    damaged = [entry.path for entry in all_entries if not entry.name]
     for path in damaged:
         _remove(path)
-    return len(found) - len(damaged), damaged
+    return len(all_entries) - len(damaged), damaged
 
 
 def statistics() -> dict[str, Any]:
-    """Directory, number of kernels, their bytes, bytes of the drivers' pipelines."""
+    """Return the directory, the number of kernels, their size in bytes and the size of the drivers' pipeline caches."""
     folder, pipelines = _folder("kernels"), _folder("pipelines")
     listed = _listed(folder) if folder is not None else []
     with contextlib.suppress(RuntimeError):
@@ -369,19 +377,21 @@ def statistics() -> dict[str, Any]:
 
 
 def clear() -> int:
-    """Deletes everything that is cached (and left-over temporary files); returns how many files."""
+    """Delete all cached files and leftover temporary files. Return the number of files."""
     folders = [folder for folder in (_folder("kernels"), _folder("pipelines")) if folder is not None]
     patterns = ("*.vkjit", "*.bin", "*.tmp")
     return sum(_remove(path) for folder in folders for pattern in patterns for path in folder.glob(pattern))
 
 
-# -- the form of an entry
+# -- the file format
 
 
 def _encode(artifact: KernelArtifact, key: str) -> bytes:
-    lost = artifact.info.keys() - _INFO
-    if lost:
-        raise InternalError(f"the cache doesn't know how to keep {', '.join(sorted(lost))} of kernel {artifact.name}")
+    unknown = artifact.info.keys() - _INFO
+    if unknown:
+        raise InternalError(
+            f"the cache doesn't know how to keep {', '.join(sorted(unknown))} of kernel {artifact.name}"
+        )
     header = {
         "key": key,
         "name": artifact.name,
@@ -405,7 +415,7 @@ def _encode(artifact: KernelArtifact, key: str) -> bytes:
 
 
 def _decode(data: bytes, key: str) -> KernelArtifact | None:
-    """None for anything but a whole, unaltered entry that was stored under this key."""
+    """Decode an entry; None unless it is complete, unaltered and was stored under this key."""
     start = len(MAGIC) + 32
     if not data.startswith(MAGIC) or len(data) < start + 4:
         return None
@@ -416,7 +426,7 @@ def _decode(data: bytes, key: str) -> KernelArtifact | None:
     try:
         header = json.loads(bytes(body[4 : 4 + length]))
         return _artifact(header, bytes(body[4 + length :])) if header["key"] == key else None
-    except (ValueError, KeyError, TypeError, IndexError):  # whole, but not what this version writes
+    except (ValueError, KeyError, TypeError, IndexError):  # intact, but of another format version
         return None
 
 
@@ -450,7 +460,7 @@ def _bound_to_json(bound: TripBound) -> Any:
 
 
 def _bound_from_json(data: Any) -> TripBound | None:
-    from .passes.trip_bound import bound_from_json  # it brings the IR along
+    from .passes.trip_bound import bound_from_json  # imports the IR
 
     return bound_from_json(data)
 
@@ -462,4 +472,4 @@ _INFO: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "print_values": (_rows, lambda rows: {site: tuple(map(tuple, kinds)) for site, kinds in rows}),
     "print_local": (list, tuple),
 }
-"""How what launches need of an artifact's `info` is written as JSON, and read."""
+"""Encoder to JSON and decoder for each `info` item that launches need."""

@@ -1,8 +1,8 @@
-"""Bytes around written arrays, before and after a launch.
+"""Redzone checks: compare the bytes around written arrays before and after a launch.
 
-Enters: the arrays that a launch writes. Leaves: reports of bytes of their buffers that changed though they belong to no
-element of a written array. Accesses of sanitized kernels are checked against the array's shape, so this is about what
-checks can't see: faults of compilers and drivers. A buffer that its arrays fill has no such bytes and costs nothing.
+Reports bytes of the arrays' buffers that changed although they belong to no element of a written array. Sanitized
+kernels check each access against the array's shape already, so this finds what those checks can't see: bugs in
+compilers and drivers. A buffer that its arrays fill completely has no redzone and costs nothing.
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ Bytes = npt.NDArray[np.uint8]
 
 
 MARGIN = 4096
-"""Bytes on either side of the arrays that are looked at."""
+"""Size of the redzone on either side of an array, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Watched:
-    """A stretch of a buffer from byte `start` on: which bytes nobody may write (True), and what they held before."""
+class _Redzone:
+    """A byte range of a buffer that starts at `start`. `outside` is True for redzone bytes; `before` are the contents
+    before the launch.
+    """
 
     buffer: Buffer
     start: int
@@ -43,31 +45,31 @@ class _Watched:
         return self.buffer.address + self.start
 
     def changed(self) -> npt.NDArray[np.int64]:
-        """The addresses of bytes that nobody may write, and that changed."""
+        """Return the addresses of redzone bytes that changed."""
         now = _contents(self.buffer, self.start, len(self.outside))
         return np.flatnonzero((now != self.before) & self.outside) + self.address
 
 
 class Canaries:
-    """The bytes outside of the arrays of one launch."""
+    """The redzones of one launch's arrays."""
 
     def __init__(self, stores: Mapping[int, tuple[str, Loc]], values: Sequence[Any]) -> None:
-        """`stores`: by number of a written array its name, and a place that writes it."""
+        """`stores` maps the parameter number of each written array to its name and the location of a store to it."""
         self._stores = stores
         self._arrays: dict[int, DeviceArray] = {number: values[number] for number in stores}
-        self._watched: list[_Watched] = []
+        self._watched: list[_Redzone] = []
         seen: set[tuple[int, int]] = set()
         for array in self._arrays.values():
-            for start, end in _around(array):
+            for start, end in _redzone_ranges(array):
                 place = (array.buffer.address + start, array.buffer.address + end)
                 outside = self._outside(*place)
                 if outside.any() and place not in seen:
                     seen.add(place)
                     before = _contents(array.buffer, start, end - start)
-                    self._watched.append(_Watched(array.buffer, start, outside, before))
+                    self._watched.append(_Redzone(array.buffer, start, outside, before))
 
     def _outside(self, start: int, end: int) -> npt.NDArray[np.bool_]:
-        """Which bytes between two addresses belong to no element of a written array."""
+        """Return a mask of the bytes between two addresses that belong to no element of a written array."""
         result = np.ones(max(end - start, 0), dtype=np.bool_)
         for array in self._arrays.values():
             low, high = byte_range(array)
@@ -83,14 +85,16 @@ class Canaries:
         return result
 
     def reports(self, kernel: str) -> list[SanitizerReport]:
-        """One report for each array beside or between whose elements bytes changed, about the first of them."""
+        """Return a report for each array with changed bytes around or between its elements; it names the first such
+        byte.
+        """
         changed = sorted({int(address) for watched in self._watched for address in watched.changed()})
         by_array: dict[int, list[int]] = {}
         for address in changed:
             by_array.setdefault(min(self._arrays, key=lambda n: abs(self._arrays[n].address - address)), []).append(
                 address
             )
-        found = []
+        result = []
         for number, addresses in by_array.items():
             name, loc = self._stores[number]
             distance = addresses[0] - self._arrays[number].address
@@ -98,12 +102,14 @@ class Canaries:
                 f"{len(addresses)} bytes changed that belong to no element of a written array, the first one {distance} "
                 f"bytes from the first element of {name}"
             )
-            found.append(report_of("write_outside", loc, text, kernel, values=(len(addresses), distance)))
-        return found
+            result.append(report_of("write_outside", loc, text, kernel, values=(len(addresses), distance)))
+        return result
 
 
-def _around(array: DeviceArray) -> list[tuple[int, int]]:
-    """What to look at, in bytes of the buffer: before and behind a gapless array, all around and inside of others."""
+def _redzone_ranges(array: DeviceArray) -> list[tuple[int, int]]:
+    """Return the ranges to check, in bytes of the buffer: before and after a dense array, the whole extent and its
+    surroundings for others.
+    """
     buffer = array.buffer
     low, high = (address - buffer.address for address in byte_range(array))
     if 0 in array.shape:

@@ -1,7 +1,6 @@
-"""`vk.check`: compiles a kernel without a device, for the errors alone.
+"""`vk.check`: compile a kernel without a device, only to report errors.
 
-Enters: a kernel, and what its annotations leave open. Leaves: nothing, or CompileError. The front end and the checks of the
-whole program run as for a launch; no driver is loaded and nothing is cached.
+Runs the front end and the whole-program checks as for a launch. No driver is loaded and nothing is cached.
 """
 
 from __future__ import annotations
@@ -21,32 +20,35 @@ __all__ = ["check"]
 
 
 def check(kernel: Any, signature: Signature | Mapping[str, Any] | None = None, /, **types: Any) -> None:
-    """Compiles a kernel as for a launch with contiguous arrays; no device is needed.
+    """Compile a kernel as for a launch with contiguous arrays; no device is needed.
 
-    `signature`, or keywords: an element type for each type variable (f32 for those left out), a value for each Const
-    parameter without a default, as in `vk.check(saxpy, T=vk.f16)`; for an unannotated parameter a type where it is a number,
-    `(type, rank)` where it is an array.
+    `signature`, or keyword arguments, give an element type for each type variable (default f32) and a value for each
+    Const parameter without a default, as in `vk.check(saxpy, T=vk.f16)`. For an unannotated parameter, pass a type for
+    a scalar or `(type, rank)` for an array.
 
-    Raises CompileError for a kernel that can't be compiled for these types, ArgumentError for names that the kernel hasn't.
+    Raises CompileError if the kernel can't be compiled for these types, ArgumentError for names that the kernel doesn't
+    have.
     """
     if not isinstance(kernel, Kernel):
         raise ArgumentError(f"vk.check takes a kernel, found {kernel!r}: decorate the function with @vk.kernel")
     spec = kernel.expanded_spec
     if not isinstance(signature, Signature):
         choices = {**(signature or {}), **types}
-        known = {getattr(p.dtype, "__name__", p.name) for p in spec.params if isinstance(p.dtype, TypeVar)}
-        known |= {p.name for p in spec.params if p.kind == "const" or p.dtype is None}
-        unknown = [name for name in choices if name not in known]
+        valid_names = {getattr(p.dtype, "__name__", p.name) for p in spec.params if isinstance(p.dtype, TypeVar)}
+        valid_names |= {p.name for p in spec.params if p.kind == "const" or p.dtype is None}
+        unknown = [name for name in choices if name not in valid_names]
         if unknown:
-            there = ", ".join(sorted(known)) or "no name to choose a type for"
-            raise ArgumentError(f"{kernel.name} has no {unknown[0]!r}: it has {there}")
+            available = ", ".join(sorted(valid_names)) or "no name to choose a type for"
+            raise ArgumentError(f"{kernel.name} has no {unknown[0]!r}: it has {available}")
         signature = _signature(kernel, choices)
     with naming_instance(spec, signature):
         compiler.lower_for(spec, signature, INTERPRETER_CAPS)
 
 
 def _signature(kernel: Kernel, choices: dict[str, Any]) -> Signature:
-    """A signature that fits the annotations; unannotated parameters are what the choices say."""
+    """Return a signature that fits the annotations and `choices`, which also decide if unannotated parameters are
+    arrays or scalars.
+    """
     spec = kernel.expanded_spec
     loose = {p.name: choices[p.name] for p in spec.params if p.kind == "any" and p.name in choices}
     plain = choices | {name: chosen[0] if isinstance(chosen, tuple) else chosen for name, chosen in loose.items()}

@@ -1,7 +1,7 @@
-"""The driver: from a kernel's description and a signature to an artifact, top to bottom.
+"""The compilation driver: lowers a kernel through front end, passes and back end to an artifact.
 
-Enters: a `KernelSpec` of the front end, a `Signature`, the capabilities of a device. Leaves: a `KernelArtifact`. Every
-artifact goes through `compile_kernel`; the disk cache is asked first.
+`compile_kernel` takes a `KernelSpec` and a `Signature` of the front end and the capabilities of a device, and returns a
+`KernelArtifact`. All artifacts are made there; the disk cache is looked up first.
 """
 
 from __future__ import annotations
@@ -24,24 +24,25 @@ from .runtime.handles import on_fork
 from .runtime.interface import DeviceCaps
 from .settings import switch
 
-if TYPE_CHECKING:  # a process that finds everything in the cache loads neither passes nor emitters
+if TYPE_CHECKING:  # a process that hits the cache for every kernel loads neither passes nor emitters
     from .ir.core import Module
     from .passes.trip_bound import TripBound
 
 __all__ = ["CompileTimes", "compile_kernel", "emit_module", "lower_for", "optimisation_level"]
 
 AfterPass = Callable[[str, Any], None]
-"""Gets the name of a pass and the module after it."""
+"""Callback that gets the name of a pass and the module after it."""
 
-_COMPILER = cache.compiler_digest()  # of the files that were just loaded, not of what they become later
+_COMPILER = cache.compiler_digest()  # a digest of the files as they were loaded, unaffected by later edits
 _BACK_ENDS = {"llvm-cpu": ("cpu",)}
-"""Folders that decide about the code for a kind of device, beside the compiler's."""
+"""Folders, besides the compiler's own, that affect the generated code, by kind of device."""
 
 
-class _Uncollected:
-    """While any thread is inside, Python doesn't look for cycles: a compiler makes many objects and keeps most of them.
+class _GcPaused:
+    """Context manager that disables Python's cyclic garbage collector while any thread is inside.
 
-    A thread that Ctrl-C kept from leaving does so with its next visit.
+    A compilation makes many objects and keeps most of them, so collections during it are wasted. If Ctrl-C prevents a
+    thread from leaving, the thread leaves with its next use.
     """
 
     def __init__(self) -> None:
@@ -63,19 +64,21 @@ class _Uncollected:
                 gc.enable()
 
     def forget(self) -> None:
-        """In a child of fork the threads that were inside don't exist."""
+        """Reset the state in a forked child, where the threads that were inside don't exist."""
         if self._inside and self._was_on:
             gc.enable()
-        self.__init__()  # type: ignore[misc]  # a lock that such a thread held is never released
+        self.__init__()  # type: ignore[misc]  # the lock may have been held by such a thread and would never be released
 
 
-_uncollected = _Uncollected()
-on_fork(_uncollected.forget)
+_gc_paused = _GcPaused()
+on_fork(_gc_paused.forget)
 
 
 @dataclass(slots=True)
 class CompileTimes:
-    """Milliseconds spent in the stages of all compilations of this process."""
+    """Milliseconds spent in each stage, summed over all compilations of this process, and numbers of compilations and
+    cache hits.
+    """
 
     frontend: float = 0.0
     passes: float = 0.0
@@ -88,7 +91,7 @@ TIMES = CompileTimes()
 
 
 def optimisation_level() -> int:
-    """VKJIT_OPT, 0 to 2 (2 where it isn't set, or empty)."""
+    """Return VKJIT_OPT, 0 to 2; 2 if unset or empty."""
     text = os.environ.get("VKJIT_OPT", "").strip() or "2"
     if text not in ("0", "1", "2"):
         raise ArgumentError(f"VKJIT_OPT is {text!r}: expected 0, 1 or 2")
@@ -98,7 +101,7 @@ def optimisation_level() -> int:
 def lower_for(
     spec: KernelSpec, signature: Signature, caps: DeviceCaps, *, after_pass: AfterPass | None = None
 ) -> Module:
-    """The module as the back end of that device gets it; the interpreter takes the front end's form."""
+    """Return the module as the device's back end receives it. For the interpreter this is the front end's output."""
     from .passes import pipeline
 
     module = frontend.lower_kernel(spec, signature)
@@ -110,21 +113,23 @@ def lower_for(
 def compile_kernel(
     spec: KernelSpec, signature: Signature, caps: DeviceCaps, *, guarded: bool = False
 ) -> KernelArtifact:
-    """Compiles for a device, or takes the artifact from the disk cache. Raises CompileError, FeatureError.
+    """Compile a kernel for a device, or load the artifact from the disk cache. Raises CompileError, FeatureError.
 
-    On a device whose driver stops loops silently (`caps.loop_cap`), the artifact is without a guard where a bound on the
-    iterations is known: `info["trip_bound"]`, to be held against the cap before each launch. `guarded` asks for the guard.
+    On a device whose driver stops long loops silently (`caps.loop_cap`), the artifact has no loop guard if the
+    iterations have a known bound. `info["trip_bound"]` is that bound, to be compared with the limit before each launch.
+    `guarded=True` forces the guard.
     """
     __tracebackhide__ = True
     interpreted = caps.kind == "interpreter"
     uncached = interpreted or bool(signature.sanitize)
-    with _uncollected:  # the source's tree is enough to set a collection off: a third of a look-up's time
+    # parsing the source alone can trigger a garbage collection: a third of the time of a cache lookup
+    with _gc_paused:
         key = "" if uncached else _cache_key(spec, signature, caps, guarded=guarded)
-        found = cache.load(key) if key else None
-    if found is not None:
+        from_cache = cache.load(key) if key else None
+    if from_cache is not None:
         TIMES.cached += 1
-        return found
-    with _uncollected, frontend.naming_instance(spec, signature):
+        return from_cache
+    with _gc_paused, frontend.naming_instance(spec, signature):
         artifact = _compile(spec, signature, caps, guarded=guarded)
     if not interpreted:
         if caps.kind != "llvm-cpu":
@@ -135,7 +140,7 @@ def compile_kernel(
 
 
 def _compile(spec: KernelSpec, signature: Signature, caps: DeviceCaps, *, guarded: bool) -> KernelArtifact:
-    """From source to code, timed."""
+    """Compile from source to code and record the time of each stage."""
     __tracebackhide__ = True
     start = time.perf_counter()
     module = frontend.lower_kernel(spec, signature)
@@ -158,13 +163,13 @@ def _compile(spec: KernelSpec, signature: Signature, caps: DeviceCaps, *, guarde
 
 
 def _grid_axes(module: Module) -> tuple[int, ...]:
-    """The axes of the grid along which the program asks where it is, or how many there are; of the front end's form."""
+    """Return the grid axes whose ids or extents the module reads. Takes the front end's output."""
     ops = (op for function in module.all_functions() for op in function.body.walk())
     return tuple(sorted({op.attrs["dim"] for op in ops if op.name in ("global_id", "group_id", "num_groups")}))
 
 
 def emit_module(module: Module, caps: DeviceCaps) -> KernelArtifact:
-    """The artifact by the back end of the device's kind."""
+    """Return the artifact made by the back end for the device's kind."""
     from . import emit
 
     if caps.kind == "interpreter":
@@ -177,7 +182,7 @@ def emit_module(module: Module, caps: DeviceCaps) -> KernelArtifact:
 
 
 def _optimise(module: Module, caps: DeviceCaps, *, guarded: bool) -> tuple[Module, TripBound | None]:
-    """The pipeline; with the bound on iterations where the guard was left out because of it."""
+    """Run the pass pipeline. Also return the bound on iterations if the loop guard was omitted because of it."""
     __tracebackhide__ = True
     from .passes import pipeline
     from .passes.loop_guard import LoopGuard, bounded_trip_product
@@ -196,7 +201,7 @@ def _optimise(module: Module, caps: DeviceCaps, *, guarded: bool) -> tuple[Modul
 
 
 def _validate(artifact: KernelArtifact) -> None:
-    """spirv-val over the module where VKJIT_SPIRV_VAL=1 asks for it."""
+    """Validate the module with spirv-val if VKJIT_SPIRV_VAL=1."""
     if not switch("VKJIT_SPIRV_VAL"):
         return
     from .spirv import tools
@@ -205,12 +210,12 @@ def _validate(artifact: KernelArtifact) -> None:
 
 
 def _cache_key(spec: KernelSpec, signature: Signature, caps: DeviceCaps, *, guarded: bool) -> str:
-    """Everything that the code depends on; empty where the source's meaning can't be pinned down."""
+    """Return a hash of everything that the code depends on, or "" if the cache is disabled."""
     if not cache.enabled():
         return ""
     source = frontend.fingerprint(spec.fn)
     code = spec.fn.__code__
-    place = f"{os.path.realpath(code.co_filename)}:{code.co_firstlineno}"  # reports name lines of this file
+    place = f"{os.path.realpath(code.co_filename)}:{code.co_firstlineno}"  # error reports contain the file and line
     structs = [frontend.value_digest(composite.parameter.element) for composite in spec.composites]
     options = f"{optimisation_level()} {guarded}"
     back = cache.compiler_digest(_BACK_ENDS[caps.kind]) if caps.kind in _BACK_ENDS else ""
@@ -229,7 +234,7 @@ def _cache_key(spec: KernelSpec, signature: Signature, caps: DeviceCaps, *, guar
 
 
 def _signature_text(signature: Signature) -> str:
-    """The signature in words that hold in every process; constants stand as their digests."""
+    """Return a text of the signature that is the same in every process; constants are replaced by their digests."""
     arguments = [frontend.value_digest(a.value) if isinstance(a, ConstArg) else repr(a) for a in signature.args]
     return f"{arguments} {dataclasses.replace(signature, args=())!r}"
 

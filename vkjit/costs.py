@@ -1,7 +1,4 @@
-"""What a launch has to move and to compute, as kernels state it for profiles (`@kernel.cost`).
-
-Enters: the arguments of a launch. Leaves: what a cost function sees of them, and its answer, a `Cost`.
-"""
+"""Cost model of launches for profiles: the bytes and operations that kernels state with `@kernel.cost`."""
 
 from __future__ import annotations
 
@@ -18,14 +15,14 @@ __all__ = ["Cost", "Seen", "seen"]
 
 
 class Cost(NamedTuple):
-    """What a launch has to move and to compute at least: bytes of global memory, floating-point operations."""
+    """The minimal bytes of global memory and floating-point operations of a launch."""
 
     nbytes: float = 0.0
     flops: float = 0.0
 
 
 class Seen(NamedTuple):
-    """An array as a cost function sees it: shape, elements, type, bytes."""
+    """An array argument as passed to a cost function; `size` in elements, `nbytes` in bytes."""
 
     shape: tuple[int, ...]
     size: int
@@ -34,7 +31,7 @@ class Seen(NamedTuple):
 
 
 def seen(value: Any) -> Any:
-    """An argument as a cost function sees it: arrays as `Seen`, all else as it is."""
+    """Convert an argument for a cost function: arrays become `Seen`, other values are passed through."""
     array = getattr(value, "__vkjit_array__", value)
     if not isinstance(array, (np.ndarray, DeviceArray)):
         return value

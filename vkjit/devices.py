@@ -1,7 +1,7 @@
-"""The devices as users see them: `vk.devices()`, `vk.device(...)`, the default device.
+"""Device selection: `vk.devices()`, `vk.device(...)` and the default device.
 
-Brings together the Vulkan devices of the runtime and the kinds that other layers add (the interpreter). Nothing here opens
-a driver before a device is asked for.
+Combines the Vulkan devices of the runtime with the kinds of other layers (the CPU device, the interpreter). No driver
+is loaded before a device is requested.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ _default = threading.local()
 
 @functools.lru_cache(maxsize=1)
 def _register_kinds() -> None:
-    """The interpreter's factory is imported when it is first opened."""
+    """Register the CPU device and the interpreter. Their modules with the device classes are imported when first
+    opened.
+    """
     from . import cache, cpu
     from .interp.device import INTERPRETER_CAPS
 
@@ -46,16 +48,19 @@ def _open_interpreter(index: int) -> Device:
 
 
 def devices() -> list[DeviceInfo]:
-    """All devices, best first: discrete, integrated, virtual and CPU Vulkan devices, then the reference interpreter."""
+    """Return all devices, best first: discrete, integrated, virtual and CPU Vulkan devices, then the reference
+    interpreter.
+    """
     _register_kinds()
     return select.devices()
 
 
 def device(spec: int | str | Device | DeviceInfo | None = None) -> Device:
-    """Opens a device by number, by part of its name, by kind ("cpu", "interpreter") or by what `devices()` lists; without
-    one, the default device. "meta" is a device on which tensors have shapes and no values.
+    """Open a device by index, by part of its name, by kind ("cpu", "interpreter"), or by an item of `devices()`.
 
-    Opening a device twice gives the same object. Raises DeviceNotFoundError with a list of what exists.
+    Without an argument, return the default device. "meta" names a device whose tensors have shapes but no data.
+
+    Opening a device twice returns the same object. Raises DeviceNotFoundError with a list of the available devices.
     """
     if isinstance(spec, Device):
         return spec
@@ -74,7 +79,7 @@ def device(spec: int | str | Device | DeviceInfo | None = None) -> Device:
 
 
 def default_device() -> Device:
-    """The device of this thread's launches: as set, else VKJIT_DEVICE, else the best that exists."""
+    """Return this thread's default device: the one set, else VKJIT_DEVICE, else the best available."""
     chosen: Device | None = getattr(_default, "device", None)
     if chosen is None or getattr(chosen, "closed", False):
         chosen = getattr(_process, "device", None)
@@ -85,7 +90,7 @@ def default_device() -> Device:
 
 
 class _Process:
-    """The default of all threads that have none of their own."""
+    """The default device of threads that have none of their own."""
 
     device: Device | None = None
 
@@ -94,9 +99,10 @@ _process = _Process()
 
 
 def set_default_device(spec: int | str | Device | DeviceInfo | None) -> Device | None:
-    """Sets the device that NumPy arguments and new tensors go to, for all threads; None goes back to the automatic choice.
+    """Set the default device of all threads, used for NumPy arguments and new tensors. None restores the automatic
+    choice.
 
-    Returns the device that was set before (None: automatic), so that it can be put back.
+    Returns the previous setting (None: automatic), so that it can be restored.
     """
     before = _process.device
     _process.device = None if spec is None else device(spec)
@@ -104,7 +110,7 @@ def set_default_device(spec: int | str | Device | DeviceInfo | None) -> Device |
 
 
 class use_device:  # noqa: N801  # a context manager, used like a function
-    """`with vk.use_device("interpreter"): ...`: the default device of this thread inside the block."""
+    """Context manager that selects the default device of this thread: `with vk.use_device("interpreter"): ...`."""
 
     def __init__(self, spec: int | str | Device | DeviceInfo) -> None:
         self._device = device(spec)
@@ -122,5 +128,5 @@ class use_device:  # noqa: N801  # a context manager, used like a function
 
 
 def synchronize(spec: int | str | Device | DeviceInfo | None = None) -> None:
-    """Waits until the device (default: the default device) has done all that was queued; raises what kernels reported."""
+    """Wait for all queued work on the device (default: the default device). Raises errors that kernels reported."""
     device(spec).synchronize()

@@ -1,7 +1,7 @@
-"""Element types: what they are called, how wide they are, how they look in NumPy, and how they join.
+"""Element types: names, widths, NumPy equivalents and promotion.
 
-Enters: nothing. Leaves: the classes `f32`, `i64`... (instances of the metaclass `DType`), `promote`, `from_numpy`.
-A dtype is a class so that it can stand in annotations; calling it makes a NumPy scalar: `vk.f32(2)`.
+Element types are classes (instances of the metaclass `DType`), so that they can be used as annotations. Calling one
+makes a NumPy scalar: `vk.f32(2)`.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ __all__ = [
 class DType(type):
     """The metaclass of the element types.
 
-    Attributes of each: `name`; `kind`, one of "bool", "int", "uint", "float", "index"; `bits`; `numpy`, the type that
-    carries a value in NumPy (bf16 is carried as float32); `storage`, the type of one element in memory.
+    Attributes of each type: `name`; `kind`, one of "bool", "int", "uint", "float", "index"; `bits`; `numpy`, the dtype
+    that represents a value in NumPy (float32 for bf16); `storage`, the dtype of one element in memory.
     """
 
     name: str
@@ -51,7 +51,7 @@ class DType(type):
 
     @property
     def itemsize(cls) -> int:
-        """Bytes of one element in memory (bool: one)."""
+        """The size of one element in memory, in bytes (1 for bool)."""
         return int(cls.storage.itemsize)
 
     @property
@@ -71,7 +71,7 @@ class DType(type):
         return f"vk.{cls.__name__}"
 
     def __call__(cls, value: Any = 0) -> Any:
-        """A NumPy scalar of this type; inside a kernel, a conversion."""
+        """Return a NumPy scalar of this type; inside a kernel, a conversion."""
         if "name" not in cls.__dict__:
             raise DTypeError(f"{cls!r} is abstract: use one of {', '.join(map(repr, ALL))}")
         return cls.numpy.type(value)
@@ -80,11 +80,11 @@ class DType(type):
 if TYPE_CHECKING:
 
     class Element(Any, metaclass=DType):
-        """The base of all element types, for `TypeVar("T", bound=vk.Element)`."""
+        """The base class of all element types, for `TypeVar("T", bound=vk.Element)`."""
 
         def __init__(self, value: Any = 0) -> None: ...
 
-        # arithmetic in kernels: without these, a checker takes `f32 + int` for int
+        # arithmetic in kernels: without these, a type checker infers int for `f32 + int`
         def __add__(self, other: Any) -> Any: ...
         def __radd__(self, other: Any) -> Any: ...
         def __sub__(self, other: Any) -> Any: ...
@@ -113,7 +113,7 @@ if TYPE_CHECKING:
 else:
 
     class Element(metaclass=DType):
-        """The base of all element types, for `TypeVar("T", bound=vk.Element)`."""
+        """The base class of all element types, for `TypeVar("T", bound=vk.Element)`."""
 
 
 class boolean(Element):
@@ -124,56 +124,56 @@ class boolean(Element):
 
 
 class i8(Element):
-    """Signed integer of 8 bits."""
+    """8-bit signed integer."""
 
     name, kind, bits = "i8", "int", 8
     numpy = storage = np.dtype(np.int8)
 
 
 class i16(Element):
-    """Signed integer of 16 bits."""
+    """16-bit signed integer."""
 
     name, kind, bits = "i16", "int", 16
     numpy = storage = np.dtype(np.int16)
 
 
 class i32(Element):
-    """Signed integer of 32 bits."""
+    """32-bit signed integer."""
 
     name, kind, bits = "i32", "int", 32
     numpy = storage = np.dtype(np.int32)
 
 
 class i64(Element):
-    """Signed integer of 64 bits."""
+    """64-bit signed integer."""
 
     name, kind, bits = "i64", "int", 64
     numpy = storage = np.dtype(np.int64)
 
 
 class u8(Element):
-    """Unsigned integer of 8 bits."""
+    """8-bit unsigned integer."""
 
     name, kind, bits = "u8", "uint", 8
     numpy = storage = np.dtype(np.uint8)
 
 
 class u16(Element):
-    """Unsigned integer of 16 bits."""
+    """16-bit unsigned integer."""
 
     name, kind, bits = "u16", "uint", 16
     numpy = storage = np.dtype(np.uint16)
 
 
 class u32(Element):
-    """Unsigned integer of 32 bits."""
+    """32-bit unsigned integer."""
 
     name, kind, bits = "u32", "uint", 32
     numpy = storage = np.dtype(np.uint32)
 
 
 class u64(Element):
-    """Unsigned integer of 64 bits."""
+    """64-bit unsigned integer."""
 
     name, kind, bits = "u64", "uint", 64
     numpy = storage = np.dtype(np.uint64)
@@ -187,7 +187,7 @@ class f16(Element):
 
 
 class bf16(Element):
-    """The upper half of a binary32; carried as float32, two bytes in memory."""
+    """bfloat16: the upper half of a binary32. Represented as float32 in NumPy, two bytes in memory."""
 
     name, kind, bits = "bf16", "float", 16
     numpy = np.dtype(np.float32)
@@ -209,14 +209,14 @@ class f64(Element):
 
 
 class index(Element):
-    """The type of ids, extents and strides: 64 bits, signed."""
+    """The 64-bit signed type of ids, extents and strides."""
 
     name, kind, bits = "index", "index", 64
     numpy = storage = np.dtype(np.int64)
 
 
 ALL: tuple[DType, ...] = (boolean, i8, i16, i32, i64, u8, u16, u32, u64, f16, bf16, f32, f64)
-"""Every type that an array can have; `index` is a type of values only."""
+"""All types that arrays can have; `index` is a type of values only."""
 
 by_name: dict[str, DType] = {t.name: t for t in (*ALL, index)}
 
@@ -224,11 +224,13 @@ _FROM_NUMPY: dict[Any, DType] = {t.storage: t for t in ALL if t is not bf16}
 
 
 def from_numpy(dtype: Any) -> DType:
-    """The element type of a NumPy dtype (also `ml_dtypes.bfloat16`, by name); DTypeError when there is none."""
+    """Return the element type of a NumPy dtype (including `ml_dtypes.bfloat16`, by name). Raises DTypeError if there is
+    none.
+    """
     dt = np.dtype(dtype)
-    found = _FROM_NUMPY.get(dt.newbyteorder("=") if dt.byteorder == "=" else dt)
-    if found is not None:
-        return found
+    dtype_class = _FROM_NUMPY.get(dt.newbyteorder("=") if dt.byteorder == "=" else dt)
+    if dtype_class is not None:
+        return dtype_class
     if dt.name == "bfloat16":
         return bf16
     if dt.byteorder not in "=|":
@@ -237,9 +239,9 @@ def from_numpy(dtype: Any) -> DType:
 
 
 def promote(a: DType, b: DType) -> DType:
-    """The type that both operands take: the lattice join without silent f64.
+    """Return the common type of two operands: the join in the type lattice, without silent promotion to f64.
 
-    Raises DTypeError for signed with unsigned of the same or greater width, where no wider type is implied.
+    Raises DTypeError for a signed and an unsigned type unless the signed one is wider.
     """
     if a is b:
         return a

@@ -1,6 +1,6 @@
-"""Exceptions and source locations: what every other layer raises, and how it points at the user's code.
+"""Exceptions and source locations, shared by all layers.
 
-The tree::
+The hierarchy::
 
     VkjitError
     +-- CompileError            a kernel that can't be compiled; shows file, line and a caret
@@ -9,18 +9,18 @@ The tree::
     |   +-- DTypeError          element types that don't agree
     +-- DeviceError
     |   +-- DriverNotFoundError no Vulkan loader or driver
-    |   +-- DeviceNotFoundError no device answers to the name
+    |   +-- DeviceNotFoundError no device matches the given name or index
     |   +-- FeatureError        the device lacks what the kernel needs
     |   +-- OutOfMemoryError    (also a MemoryError)
-    |   +-- DeviceLostError     the driver gave the device up
-    +-- KernelError             found while a kernel ran; names kernel, line and invocation
-    |   +-- LoopLimitError      a driver's silent cap on loop iterations was about to be hit
+    |   +-- DeviceLostError     the driver reported the device as lost
+    +-- KernelError             detected while a kernel ran; names kernel, line and invocation
+    |   +-- LoopLimitError      a loop would have exceeded the driver's silent iteration limit
     |   +-- BoundsError         an index out of bounds (also an IndexError)
     |   +-- KernelAssertionError a failing assert (also an AssertionError)
-    |   +-- AssumptionError      a promise of vk.assume that did not hold
+    |   +-- AssumptionError     a `vk.assume` condition that did not hold
     |   +-- KernelZeroDivisionError (also a ZeroDivisionError)
-    |   +-- SanitizerError      what the sanitizer found in one launch (in `findings`)
-    +-- InternalError           a defect of vkjit itself
+    |   +-- SanitizerError      the sanitizer's reports of one launch (in `findings`)
+    +-- InternalError           a bug in vkjit itself
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ UNKNOWN = Loc("<unknown>", 0)
 
 @dataclass(frozen=True, slots=True)
 class ReportSite:
-    """One place in a kernel that can report: its number in the report buffer is its position in `sites`, plus one.
+    """A location in a kernel that can report an error. Its id in the report buffer is its index in `sites` plus one.
 
-    `kind` is "loop_limit", "bounds", "assert", "assume", "zero_division", "uniform"; `message` is a str.format template over the
-    values that the kernel stores with the report (`{0}`, `{1}`...).
+    `kind` is "loop_limit", "bounds", "assert", "assume", "zero_division" or "uniform". `message` is a `str.format`
+    template over the values that the kernel stores with the report (`{0}`, `{1}`...).
     """
 
     kind: str
@@ -82,7 +82,7 @@ class ReportSite:
 
 
 def render_caret(loc: Loc, text: str | None = None) -> str:
-    """The source line of `loc` with carets under its span; empty when the text isn't available."""
+    """Return the source line of `loc` with carets under its span, or "" if the source isn't available."""
     line = linecache.getline(loc.file, loc.line) if text is None else text
     line = line.rstrip("\n").expandtabs(1)
     if not line:
@@ -93,12 +93,12 @@ def render_caret(loc: Loc, text: str | None = None) -> str:
 
 
 class VkjitError(Exception):
-    """The root of everything that vkjit raises on purpose."""
+    """The base class of all exceptions that vkjit raises deliberately."""
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A second place that a message speaks of ("called from here", "first bound here")."""
+    """A secondary source location of an error message ("called from here", "first bound here")."""
 
     loc: Loc
     text: str
@@ -107,8 +107,8 @@ class Note:
 class CompileError(VkjitError):
     """A kernel that can't be compiled.
 
-    `reason` says what was found and what was expected, `hint` what to write instead, `notes` the other places
-    involved, the chain of callers among them.
+    `reason` says what was found and what was expected, `hint` what to write instead. `notes` are secondary locations,
+    such as the call chain.
     """
 
     def __init__(self, reason: str, loc: Loc = UNKNOWN, *, hint: str = "", notes: tuple[Note, ...] = ()) -> None:
@@ -119,7 +119,7 @@ class CompileError(VkjitError):
         self.notes = notes
 
     def with_note(self, loc: Loc, text: str) -> CompileError:
-        """The same error with one more note, as it travels up a chain of device functions."""
+        """Return the same error with one more note; used while it propagates through calls of device functions."""
         return type(self)(self.reason, self.loc, hint=self.hint, notes=(*self.notes, Note(loc, text)))
 
     def __str__(self) -> str:
@@ -140,7 +140,7 @@ class CompileError(VkjitError):
 
 
 class ArgumentError(VkjitError, TypeError):
-    """A kernel or operation called with arguments that don't fit."""
+    """A kernel or operation was called with arguments that don't fit."""
 
 
 class ShapeError(ArgumentError, ValueError):
@@ -152,15 +152,15 @@ class DTypeError(ArgumentError):
 
 
 class DeviceError(VkjitError, RuntimeError):
-    """Something about a device or its driver."""
+    """An error of a device or its driver."""
 
 
 class DriverNotFoundError(DeviceError):
-    """No Vulkan loader, or no driver behind it."""
+    """No Vulkan loader, or a loader without drivers."""
 
 
 class DeviceNotFoundError(DeviceError):
-    """No device answers to the given name or number."""
+    """No device matches the given name or index."""
 
 
 class FeatureError(DeviceError):
@@ -168,15 +168,17 @@ class FeatureError(DeviceError):
 
 
 class OutOfMemoryError(DeviceError, MemoryError):
-    """The device has no room for an allocation."""
+    """A device allocation failed for lack of memory."""
 
 
 class DeviceLostError(DeviceError):
-    """The driver gave the device up; that device object can't be used any more."""
+    """The driver reported the device as lost; the device object can no longer be used."""
 
 
 class KernelError(VkjitError):
-    """Found while a kernel ran. `loc` is the line in the user's kernel, `invocation` the global id (x, y, z)."""
+    """An error detected while a kernel ran. `loc` is the line in the user's kernel, `invocation` the global id (x, y,
+    z).
+    """
 
     def __init__(
         self,
@@ -203,7 +205,7 @@ class KernelError(VkjitError):
 
 
 class LoopLimitError(KernelError):
-    """The driver stops loops silently after a number of iterations, and the kernel would have passed it."""
+    """The driver silently stops loops after a number of iterations, and the kernel would have exceeded it."""
 
 
 class BoundsError(KernelError, IndexError):
@@ -211,11 +213,11 @@ class BoundsError(KernelError, IndexError):
 
 
 class KernelAssertionError(KernelError, AssertionError):
-    """An assert in a kernel that did not hold."""
+    """A failed assert in a kernel."""
 
 
 class AssumptionError(KernelError):
-    """A condition that `vk.assume` promised and that did not hold; reported by the interpreter and in debug mode."""
+    """A `vk.assume` condition that did not hold; reported by the interpreter and in debug mode."""
 
 
 class KernelZeroDivisionError(KernelError, ZeroDivisionError):
@@ -223,4 +225,4 @@ class KernelZeroDivisionError(KernelError, ZeroDivisionError):
 
 
 class InternalError(VkjitError, RuntimeError):
-    """A defect of vkjit itself; please report it with the text of the message."""
+    """A bug in vkjit itself; please report it with the text of the message."""

@@ -1,7 +1,8 @@
-"""What the sanitizer finds in a running kernel, and the names of what it looks for.
+"""Sanitizer reports and check names.
 
-Enters: places and invocations. Leaves: `SanitizerReport`s, and `SanitizerError`, which a sanitized launch raises. Nothing
-here knows how findings come about.
+Defines `SanitizerReport` and `SanitizerError`, which a sanitized launch raises, and selects the checks (`sanitize=`,
+`sanitized()`, VKJIT_SANITIZE). The instrumentation and the decoding of its results are in `passes.sanitize` and
+`sanitizing`.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ __all__ = [
 ]
 
 CHECKS = ("bounds", "uninitialised", "races", "uniform", "outside", "division", "nan", "overflow", "loops")
-"""Everything that can be asked for; `bounds` is always on, so that a sanitized kernel touches nothing but its arrays."""
+"""All checks. `bounds` is always on, so that a sanitized kernel accesses only its own arrays."""
 
 DEFAULT_CHECKS = ("bounds", "uninitialised", "races", "uniform", "outside")
-"""What `sanitize=True` means."""
+"""The checks that `sanitize=True` selects."""
 
 Triple = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """One invocation: its id in the grid, the id of its workgroup, its id in the workgroup."""
+    """One invocation: its global id, the id of its workgroup and its local id in the workgroup."""
 
     global_id: Triple
     group_id: Triple
@@ -50,7 +51,7 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The other side of a race. `how` is "read", "write", "atomic read" or "atomic write"."""
+    """The other access of a race. `how` is "read", "write", "atomic read" or "atomic write"."""
 
     loc: Loc
     how: str
@@ -63,12 +64,13 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class SanitizerReport:
-    """One finding, the first at its place.
+    """A sanitizer report: the first error at its source location.
 
-    `kind`: out_of_bounds, race_shared, race_global, divergent_barrier, uninitialised_read, write_outside,
-    integer_overflow, division_by_zero, nan_birth or loop_limit. `file`, `line`, `col` (from 0) and `end` span the
-    source. `message` says it in words, with the source line and a caret below. `invocation` is None where the host found
-    it. `values`: what the message speaks of (indices and extents, operands). `other`: the other side of a race.
+    `kind` is out_of_bounds, race_shared, race_global, divergent_barrier, uninitialised_read, write_outside,
+    integer_overflow, division_by_zero, nan_birth or loop_limit. `file`, `line`, `col` (from 0) and `end` give the
+    source span. `message` is the full text with the source line and a caret. `invocation` is None for errors that the
+    host detects. `values` are the values in the message (indices and extents, operands). `other` is the other access of
+    a race.
     """
 
     kind: str
@@ -83,7 +85,7 @@ class SanitizerReport:
 
     @property
     def loc(self) -> Loc:
-        """The place in the source."""
+        """The source span."""
         return Loc(self.file, self.line, self.col, self.end)
 
     def __str__(self) -> str:
@@ -99,7 +101,7 @@ def report_of(
     values: tuple[Any, ...] = (),
     other: Access | None = None,
 ) -> SanitizerReport:
-    """A report with its message put together: what, who, where, the other side."""
+    """Return a report whose message shows the error, the invocation, the source line and the other access."""
     who = "" if invocation is None else f", {invocation}"
     parts = [f"{loc}: {kind}: {text} (kernel {kernel}{who})", render_caret(loc)]
     if other is not None:
@@ -109,7 +111,7 @@ def report_of(
 
 
 class SanitizerError(KernelError):
-    """What the sanitizer found in one launch: `reports`, in the order of the source; the message shows all of them."""
+    """The sanitizer's reports of one launch. `reports` is in source order; the message shows all of them."""
 
     def __init__(self, reports: Sequence[SanitizerReport], kernel: str = "") -> None:
         first = reports[0]
@@ -124,40 +126,42 @@ class SanitizerError(KernelError):
 
 
 def checks_of(value: bool | str | Iterable[str] | None) -> tuple[str, ...]:
-    """What `sanitize=` or `checks=` asks for, as names in the order of `CHECKS`; () for nothing.
+    """Return the checks that a `sanitize=` or `checks=` value selects, in the order of `CHECKS`; () for none.
 
-    True: the defaults. A string: "all", or names with commas between. Raises ArgumentError for an unknown name.
+    True selects `DEFAULT_CHECKS`. A string is "all" or a comma-separated list of names. Raises ArgumentError for an
+    unknown name.
     """
     if value is None or value is False:
         return ()
     if value is True:
         return DEFAULT_CHECKS
     names = value.split(",") if isinstance(value, str) else list(value)
-    wanted = {name.strip() for name in names} | {"bounds"}
-    if "all" in wanted:
+    selected = {name.strip() for name in names} | {"bounds"}
+    if "all" in selected:
         return CHECKS
-    unknown = sorted(wanted - set(CHECKS))
+    unknown = sorted(selected - set(CHECKS))
     if unknown:
         raise ArgumentError(f"the sanitizer has no check {unknown[0]!r}: expected {', '.join(CHECKS)}, or 'all'")
-    return tuple(name for name in CHECKS if name in wanted)
+    return tuple(name for name in CHECKS if name in selected)
 
 
 class _Block(threading.local):
-    """What a `with sanitized(...)` around the running code of this thread asks for; None outside of one."""
+    """The checks of the innermost `with sanitized(...)` block of this thread; None outside of such blocks."""
 
     checks: tuple[str, ...] | None = None
 
 
 BLOCK = _Block()
 OPEN: list[Any] = []
-"""As long as there are `sanitized` blocks, in whichever threads."""
+"""One item per open `sanitized` block of any thread."""
 
 
 @contextmanager
 def sanitized(checks: bool | str | Iterable[str] = True) -> Iterator[None]:
-    """Inside the `with` block, launches of this thread are sanitized, those of the library's own kernels too.
+    """Context manager that sanitizes the launches of this thread, including those of the library's own kernels.
 
-    checks: as for `checks_of`. Kernels with `sanitize=` of their own keep that. Launches wait, and raise SanitizerError.
+    `checks` is as in `checks_of`. Kernels with a `sanitize=` of their own keep it. Launches are synchronous and raise
+    SanitizerError.
     """
     saved, BLOCK.checks = BLOCK.checks, checks_of(checks)
     OPEN.append(BLOCK.checks)
@@ -169,8 +173,9 @@ def sanitized(checks: bool | str | Iterable[str] = True) -> Iterator[None]:
 
 
 def wanted_checks() -> tuple[str, ...]:
-    """What a `sanitized` block, or else VKJIT_SANITIZE, asks for: 0 or nothing, 1 (the defaults), "all", or names with
-    commas between."""
+    """Return the checks of the current `sanitized` block, else those of VKJIT_SANITIZE: 0 or empty for none, 1 for the
+    defaults, "all", or a comma-separated list of names.
+    """
     if BLOCK.checks is not None:
         return BLOCK.checks
     text = os.environ.get("VKJIT_SANITIZE", "").strip()

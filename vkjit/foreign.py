@@ -1,10 +1,9 @@
-"""PyTorch's tensors beside our arrays: one memory for both where the hardware allows it, else a copy on the device.
+"""PyTorch interoperability: shared memory where the hardware supports it, else copies on the device.
 
-Enters: device arrays, PyTorch tensors, launches with such among their arguments. Leaves: the same on the other side. Holds:
-nothing is silently stale. Tensors of the CPU share the host's memory. CUDA tensors share the memory of the Vulkan device
-that is the same GPU (found by its UUID) if that memory was allocated here; PyTorch's own can't be imported, so it is copied
-from GPU memory to GPU memory, and back where a kernel wrote it. Work of both sides runs in the order of the calls, as seen
-from PyTorch's current stream.
+PyTorch CPU tensors share the host's memory. A CUDA tensor shares memory with the Vulkan device of the same GPU (matched
+by UUID) if vkjit allocated that memory. Memory that PyTorch allocated can't be imported, so it is copied from GPU
+memory to GPU memory, and back if a kernel wrote it; neither side ever sees stale data. Work of both sides runs in call
+order with respect to PyTorch's current stream.
 """
 
 from __future__ import annotations
@@ -28,24 +27,24 @@ from .runtime.interface import Device, DeviceArray, contiguous_strides
 
 __all__ = ["from_torch", "is_torch", "launch", "present", "to_torch"]
 
-_NAMES = {
+_TORCH_NAMES = {
     "bool": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8", "u16": "uint16",
     "u32": "uint32", "u64": "uint64", "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64",
 }  # fmt: skip
-"""PyTorch's names of our types."""
+"""PyTorch dtype names by vkjit type name."""
 
-_WHOLE = {1: "|u1", 2: "<i2", 4: "<i4", 8: "<i8"}
-"""Integers of a size, as which memory is handed over before it is seen as what it holds."""
+_INTEGER_TYPESTRS = {1: "|u1", 2: "<i2", 4: "<i4", 8: "<i8"}
+"""Integer types by size in bytes, as which memory is exchanged before it is reinterpreted as its element type."""
 
 
 def is_torch(value: Any) -> bool:
-    """Whether it is a tensor of PyTorch's."""
+    """True if `value` is a PyTorch tensor."""
     library = sys.modules.get("torch")
     return library is not None and isinstance(value, getattr(library, "Tensor", ()))
 
 
 def present(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a tensor of PyTorch's is among the arguments."""
+    """True if any argument is a PyTorch tensor."""
     return "torch" in sys.modules and (any(map(is_torch, args)) or any(map(is_torch, kwargs.values())))
 
 
@@ -58,27 +57,28 @@ def _library() -> Any:
 
 
 def _torch_type(dtype: DType) -> Any:
-    found = getattr(_library(), _NAMES.get(dtype.name, "?"), None)
-    if found is None:
+    torch_dtype = getattr(_library(), _TORCH_NAMES.get(dtype.name, "?"), None)
+    if torch_dtype is None:
         raise ArgumentError(f"this PyTorch has no element type for {dtype!r}: convert with .to(vk.f32)")
-    return found
+    return torch_dtype
 
 
-def _our_type(x: Any) -> DType:
+def _vkjit_dtype(x: Any) -> DType:
     name = str(x.dtype).removeprefix("torch.")
-    for ours, theirs in _NAMES.items():
+    for ours, theirs in _TORCH_NAMES.items():
         if theirs == name:
             return dtypes.by_name[ours]
     raise ArgumentError(f"vkjit has no element type for {x.dtype}: convert with .float()")
 
 
-# -- ours to PyTorch
+# -- vkjit to PyTorch
 
 
 def to_torch(array: DeviceArray) -> Any:
-    """A PyTorch tensor of the array's memory, without a copy: on the CPU where the host sees it, else on CUDA.
+    """Return a PyTorch tensor that shares the array's memory: on the CPU if the memory is visible to the host, else on
+    CUDA.
 
-    Raises FeatureError where the device's memory can't be shared, ArgumentError for what PyTorch can't express.
+    Raises FeatureError if the device's memory can't be shared, ArgumentError for layouts or types that PyTorch lacks.
     """
     library, kind = _library(), _torch_type(array.dtype)
     if any(stride < 0 for stride in array.strides):
@@ -91,27 +91,27 @@ def to_torch(array: DeviceArray) -> Any:
     place = f"cuda:{share.ordinal}"
     if 0 in array.shape:
         return library.empty(array.shape, dtype=kind, device=place)
-    whole = library.as_tensor(_Handed(share.lend(array.buffer), array), device=place)  # type: ignore[arg-type]
+    whole = library.as_tensor(_CudaArrayInterface(share.lend(array.buffer), array), device=place)  # type: ignore[arg-type]
     return whole.view(kind).reshape(()) if not array.shape else whole.view(kind)
 
 
 def _on_host(library: Any, array: DeviceArray, memory: Any) -> Any:
-    whole = np.dtype(_WHOLE[array.dtype.itemsize])
+    whole = np.dtype(_INTEGER_TYPESTRS[array.dtype.itemsize])
     if 0 in array.shape:
         return library.from_numpy(np.empty(array.shape, whole))
     steps = [stride * whole.itemsize for stride in array.strides]
     return library.from_numpy(np.ndarray(array.shape, whole, memory.data, array.offset, steps))
 
 
-class _Handed:
-    """What PyTorch reads an array's place from, and keeps as long as it uses the memory."""
+class _CudaArrayInterface:
+    """The `__cuda_array_interface__` of an array. PyTorch keeps this object alive as long as it uses the memory."""
 
     def __init__(self, loan: Loan, array: DeviceArray) -> None:
         self._loan = loan
         item = array.dtype.itemsize
         self.__cuda_array_interface__ = {
             "version": 3,
-            "typestr": _WHOLE[item],
+            "typestr": _INTEGER_TYPESTRS[item],
             "shape": array.shape or (1,),
             "strides": tuple(stride * item for stride in array.strides) or (item,),
             "data": (loan.address + array.offset, False),
@@ -119,7 +119,7 @@ class _Handed:
 
 
 def _share_of(device: Device) -> CudaShare:
-    """The device in CUDA, which follows PyTorch's current stream from now on."""
+    """Return the CUDA side of the device and make it follow PyTorch's current stream."""
     if not isinstance(device, VulkanDevice):
         raise FeatureError(f"{device.name} isn't CUDA's: use torch.from_numpy(x.numpy())")
     library, share = _library(), device.cuda
@@ -129,22 +129,23 @@ def _share_of(device: Device) -> CudaShare:
     return share
 
 
-# -- PyTorch's to us
+# -- PyTorch to vkjit
 
 
 def from_torch(x: Any) -> tuple[DeviceArray, bool]:
-    """A CUDA tensor as an array of the Vulkan device on the same GPU, and whether it is the same memory (else a copy).
+    """Return a CUDA tensor as an array of the Vulkan device on the same GPU, and True if it shares memory (False: a
+    copy).
 
-    Raises FeatureError where that GPU has no Vulkan device that shares with CUDA.
+    Raises FeatureError if no Vulkan device of that GPU shares memory with CUDA.
     """
     share, device = _same_gpu(x)
-    dtype, item = _our_type(x), x.element_size()
+    dtype, item = _vkjit_dtype(x), x.element_size()
     shape = tuple(x.shape)
     x = x.detach().resolve_neg()
     reach = sum((n - 1) * s for n, s in zip(shape, x.stride(), strict=True)) + 1
-    found = share.find(x.data_ptr(), reach * item) if 0 not in shape else None
-    if found is not None:
-        return DeviceArray(found[0], found[1], dtype, shape, tuple(x.stride())), True
+    shared = share.find(x.data_ptr(), reach * item) if 0 not in shape else None
+    if shared is not None:
+        return DeviceArray(shared[0], shared[1], dtype, shape, tuple(x.stride())), True
     nbytes = math.prod(shape) * item
     buffer = device.allocate((nbytes + 3) & ~3)
     if nbytes:
@@ -163,8 +164,8 @@ def _same_gpu(x: Any) -> tuple[CudaShare, VulkanDevice]:
     raise FeatureError(f"no Vulkan device is the GPU of {x.device}: see python -m vkjit doctor")
 
 
-class _Guest:
-    """A CUDA tensor as an argument: what kernels take instead of it."""
+class _CudaArgument:
+    """Adapter that passes a CUDA tensor to kernels as a device array."""
 
     def __init__(self, x: Any) -> None:
         self._tensor = x
@@ -175,49 +176,50 @@ class _Guest:
         return to_torch(array)
 
     def __vkjit_written__(self) -> None:
-        """A kernel has written it."""
+        """Called after a kernel wrote the array: update the tensor or its version."""
         if self._shared:
-            _note_writing(self._tensor)
+            _bump_version(self._tensor)
         else:
             self._tensor.detach().copy_(to_torch(self.__vkjit_array__))
 
 
-def _note_writing(x: Any) -> None:
-    """Tells PyTorch's autograd that values have changed."""
+def _bump_version(x: Any) -> None:
+    """Bump the version counter of the tensor for PyTorch's autograd."""
     increment = getattr(getattr(_library().autograd, "graph", None), "increment_version", None)
     if increment is not None:
         increment(x)
 
 
 def launch(run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Launches with PyTorch tensors among the arguments; allocated Outs come back as such.
+    """Launch with PyTorch tensors among the arguments. Out arrays that the launch allocates are returned as PyTorch
+    tensors.
 
-    Raises ArgumentError for tensors that autograd would have to follow.
+    Raises ArgumentError for tensors that require a gradient while gradients are enabled.
     """
     __tracebackhide__ = True
     given = [*args, *kwargs.values()]
-    taken = [_taken(value) if is_torch(value) else value for value in given]
-    result = run(*taken[: len(args)], **dict(zip(kwargs, taken[len(args) :], strict=True)))
+    converted = [_converted(value) if is_torch(value) else value for value in given]
+    result = run(*converted[: len(args)], **dict(zip(kwargs, converted[len(args) :], strict=True)))
     on_host = [
-        (x, array) for x, array in zip(given, taken, strict=True) if is_torch(x) and isinstance(array, np.ndarray)
+        (x, array) for x, array in zip(given, converted, strict=True) if is_torch(x) and isinstance(array, np.ndarray)
     ]
     for x, _ in on_host:
-        _note_writing(x)
+        _bump_version(x)
     if not on_host:
         return result
     return tuple(map(_from_numpy, result)) if isinstance(result, tuple) else _from_numpy(result)
 
 
-def _taken(x: Any) -> Any:
+def _converted(x: Any) -> Any:
     if x.requires_grad and _library().is_grad_enabled():
         raise ArgumentError(
             "a PyTorch tensor that requires a gradient was given to a kernel, which autograd doesn't follow: pass x.detach()"
         )
     if x.device.type != "cpu":
-        return _Guest(x)
+        return _CudaArgument(x)
     if x.dtype is _library().bfloat16:
         raise ArgumentError("NumPy has no bfloat16, and so no PyTorch tensor of it on the CPU: convert with .float()")
-    _our_type(x)
+    _vkjit_dtype(x)
     return x.detach().resolve_neg().numpy()
 
 

@@ -1,7 +1,8 @@
-"""Captured launches for users: noted once, replayed at the price of one submission, with other arguments if need be.
+"""Graph capture and replay: launches are recorded once and replayed with a single submission, optionally with new
+arguments.
 
-Enters: a block of code that launches. Leaves: a `Graph`. Holds: a replay does what the block would do with the arguments at
-hand, in order with everything else on the device; grids, shapes and the choice of kernels stay as they were captured.
+A replay does what the captured block would do with the current arguments, ordered with all other work on the device.
+Grids, shapes and the selected kernels stay as captured.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _FILL_ALIGNMENT = 4
 
 
 class Graph:
-    """What a `capture` noted; see there."""
+    """A captured sequence of launches, copies and fills; see `capture`."""
 
     def __init__(self, device: Device, arrays: dict[str, DeviceArray]) -> None:
         self.device = device
@@ -44,29 +45,30 @@ class Graph:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """The names that `replay` takes: the arrays that `capture` named, and scalars as "kernel.parameter"."""
+        """The argument names of `replay`: the arrays named in `capture`, and scalars as "kernel.parameter"."""
         return (*self._arrays, *self._scalars())
 
     def replay(self, *unnamed: NoReturn, **values: Any) -> None:
-        """Runs what was captured, once; the host doesn't wait. Arguments given stay for later replays.
+        """Run the captured work once, without blocking the host. New arguments remain set for later replays.
 
-        An array must have the shape, type and strides of the one that it replaces, lie at a multiple of 16 bytes where
-        kernels rely on that, and have no memory in common with what the graph uses otherwise. A scalar is named
-        `kernel.parameter`, or by its parameter alone where one kernel of the graph has a scalar of that name; pass such names
-        as `**{"kernel.parameter": 2.0}`.
-        Raises ArgumentError for values that don't fit, DeviceError once the graph was closed.
+        An array must have the shape, element type, strides and device of the array it replaces, the same alignment
+        where kernels rely on it, and no memory in common with anything else that the graph uses. A scalar is named
+        `kernel.parameter`, or just `parameter` if only one kernel of the graph has a scalar of that name; pass such
+        names as `**{"kernel.parameter": 2.0}`.
+
+        Raises ArgumentError for arguments that don't fit, DeviceError if the graph is closed.
         """
         if unnamed:
-            known = ", ".join(self.arguments) or "none"
-            raise ArgumentError(f"replay() takes arguments by name, such as replay(x=other); this graph has {known}")
-        with self._lock:  # others' arguments don't come in between
+            names = ", ".join(self.arguments) or "none"
+            raise ArgumentError(f"replay() takes arguments by name, such as replay(x=other); this graph has {names}")
+        with self._lock:  # keeps arguments of other threads from being mixed in
             graph = self._ready()
             if values:
                 self._replace(graph, values)
             graph.replay()
 
     def close(self) -> None:
-        """Lets go of the memory; replaying is an error afterwards."""
+        """Release the memory. The graph can't be replayed afterwards."""
         with self._lock:
             graph, self._graph = self._graph, None
             if graph is not None:
@@ -74,12 +76,12 @@ class Graph:
                 graph.close()
 
     def _finish(self, graph: DeviceGraph) -> None:
-        """Takes what was captured."""
+        """Check and store the captured entries."""
         for name, array in self._arrays.items():
             low, high = staging.byte_range(array)
             self._places[name] = [place for e in graph.entries for place in e.places(array.buffer)]
             self._alignments[name] = max((_alignment(e, array) for e in graph.entries), default=1)
-            if not self._places[name] and 0 not in array.shape:  # nothing is launched for arrays without elements
+            if not self._places[name] and 0 not in array.shape:  # no kernels are launched for empty arrays
                 raise ArgumentError(f"capture(): {name} isn't used by what was captured")
             if any(not _lies_in(array, low, high, e) for e in graph.entries):
                 raise ArgumentError(
@@ -110,7 +112,7 @@ class Graph:
                 launch.set_scalar(field, data)
             self._arrays = after
             graph.changed()
-        except BaseException:  # some are in place, others not
+        except BaseException:  # the graph may be partially updated
             self._graph, self._state = None, "replacing its arguments was interrupted; capture it again"
             raise
 
@@ -128,7 +130,7 @@ class Graph:
         return array
 
     def _check_alignment(self, name: str, array: DeviceArray, old: DeviceArray) -> None:
-        """Kernels rely on how far addresses are past a multiple of some bytes."""
+        """Check the alignment: kernels were specialized for the address modulo some power of two."""
         unit = self._alignments[name]
         found, expected = array.address % unit, old.address % unit
         if found == expected or 0 in old.shape:
@@ -142,7 +144,7 @@ class Graph:
         )
 
     def _check_disjoint(self, what: str, graph: DeviceGraph, arrays: dict[str, DeviceArray]) -> None:
-        """Kernels were chosen for arguments that overlap as the captured ones did."""
+        """Check that arguments share no memory: the captured kernels were selected for non-overlapping arguments."""
         ranges = {name: staging.byte_range(array) for name, array in arrays.items() if 0 not in array.shape}
         names = list(ranges)
         for i, name in enumerate(names):
@@ -157,37 +159,40 @@ class Graph:
                 raise ArgumentError(f"{what}: argument {name} is memory that the graph uses otherwise: pass a copy")
 
     def _scalars(self) -> dict[str, list[tuple[Launch, int]]]:
-        """Scalar parameters by "kernel.parameter": the launches that take them, with the parameter's number."""
-        found: dict[str, list[tuple[Launch, int]]] = {}
+        """Return the launches of each scalar parameter, by "kernel.parameter", with the parameter's number."""
+        scalars: dict[str, list[tuple[Launch, int]]] = {}
         for entry in [] if self._graph is None else self._graph.entries:
             if not isinstance(entry, Launch):
                 continue
             artifact = entry.kernel.artifact
             for number, name in enumerate(artifact.info.get("parameters", ())):
                 if entry.scalar(number) is not None:
-                    found.setdefault(f"{artifact.name}.{name}", []).append((entry, number))
-        return found
+                    scalars.setdefault(f"{artifact.name}.{name}", []).append((entry, number))
+        return scalars
 
     def _full(self, name: str, scalars: dict[str, Any]) -> str:
-        """The name with its kernel."""
+        """Return the name in the form "kernel.parameter"."""
         if name in scalars:
             return name
         fitting = [full for full in scalars if full.partition(".")[2] == name]
         if len(fitting) == 1:
             return fitting[0]
-        known = ", ".join(self.arguments) or "none"
+        names = ", ".join(self.arguments) or "none"
         what = "could be " + " or ".join(fitting) if fitting else "is none of its arguments"
-        raise ArgumentError(f"replay(): {name} {what}; this graph has {known}")
+        raise ArgumentError(f"replay(): {name} {what}; this graph has {names}")
 
 
 @contextmanager
 def capture(device: int | str | Device | None = None, /, *unnamed: NoReturn, **arrays: Any) -> Iterator[Graph]:
-    """Notes what the block launches, copies and fills on a device (the default one), to be replayed; nothing runs meanwhile.
+    """Context manager that records the launches, copies and fills of the block on a device (the default one) without
+    running them.
 
-    Tensors made in the block belong to the graph: look at them after a replay. `arrays` names tensors that later replays may
-    replace: `with vk.capture(x=x) as g: ...` then `g.replay(x=other)`. Only this thread's calls are noted. Raises
-    ArgumentError where the block reads or uploads (results don't exist yet; NumPy arguments need both), DeviceError when
-    another capture of the device is open. A block that ends by an exception leaves a graph that can't be replayed.
+    Tensors made in the block belong to the graph; their contents are valid after a replay. `arrays` names tensors that
+    later replays may replace: `with vk.capture(x=x) as g: ...`, then `g.replay(x=other)`. Only calls of this thread are
+    recorded.
+
+    Raises ArgumentError if the block downloads or uploads data (results don't exist yet; NumPy arguments need both),
+    DeviceError if another capture of the device is open. If the block raises an exception, the graph can't be replayed.
     """
     if unnamed or isinstance(device, np.ndarray) or hasattr(device, "__vkjit_array__"):
         raise ArgumentError("capture() takes arrays by name, such as capture(x=x), and before them a device at most")
@@ -197,21 +202,21 @@ def capture(device: int | str | Device | None = None, /, *unnamed: NoReturn, **a
         if array.device is not target:
             raise ArgumentError(f"capture(): {name} is on {array.device.name}, what is captured on {target.name}")
     graph = Graph(target, named)
-    taken = Capture(target)
+    recording = Capture(target)
     try:
-        taken.start()
+        recording.start()
         yield graph
     except BaseException:
         graph._state = "its capture ended by an exception"
         raise
     finally:
         try:
-            taken.stop()
-        except BaseException:  # an interruption in between
-            taken.stop()
+            recording.stop()
+        except BaseException:  # interrupted
+            recording.stop()
             raise
     graph._state = "its capture was refused"
-    graph._finish(target.make_graph(taken.entries))
+    graph._finish(target.make_graph(recording.entries))
 
 
 def _device_array(name: str, value: Any) -> DeviceArray:
@@ -222,27 +227,27 @@ def _device_array(name: str, value: Any) -> DeviceArray:
 
 
 def _lies_in(array: DeviceArray, low: int, high: int, entry: Entry) -> bool:
-    """Whether what the entry uses of the array's memory lies in [low, high), which are the array's addresses."""
+    """True if the entry accesses the array's buffer only inside [low, high), the array's address range."""
     if not (isinstance(entry, Launch) and entry.extents):
         end = array.buffer.address + array.buffer.nbytes
-        high = end if end - high < _FILL_ALIGNMENT else high  # buffers are whole words
+        high = end if end - high < _FILL_ALIGNMENT else high  # buffers are padded to whole words
     return all(low <= begin and used <= high for begin, used in entry.ranges(array.buffer))
 
 
 def _alignment(entry: Entry, array: DeviceArray) -> int:
-    """The number of bytes of which the entry takes its addresses in the array's memory to be multiples, at most."""
+    """Return the greatest power of two by which the entry assumes its addresses in the array's buffer to be divisible."""
     if isinstance(entry, Fill):
         return _FILL_ALIGNMENT if entry.target is array.buffer else 1
     if not isinstance(entry, Launch):
         return 1
     artifact = entry.kernel.artifact
-    known, numbers = artifact.info.get("alignments", {}), {f.offset: f.arg for f in artifact.fields}
-    taken = (numbers[place.index] for place in entry.places(array.buffer) if place.part == "address")
-    return max((known.get(number, ROW_ALIGNMENT) for number in taken), default=1)
+    alignments, numbers = artifact.info.get("alignments", {}), {f.offset: f.arg for f in artifact.fields}
+    arguments_used = (numbers[place.index] for place in entry.places(array.buffer) if place.part == "address")
+    return max((alignments.get(number, ROW_ALIGNMENT) for number in arguments_used), default=1)
 
 
 def _packed(places: list[tuple[Launch, int]], name: str, value: Any) -> list[tuple[Launch, Any, bytes]]:
-    """A scalar's launches, fields and bytes."""
+    """Return the launches, fields and encoded bytes to set for a scalar argument."""
     steps = []
     for launch, number in places:
         field = launch.scalar(number)

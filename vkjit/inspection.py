@@ -1,7 +1,9 @@
-"""What becomes of a kernel: its Python, the IR after each pass with what changed, the device's code, the driver's statistics.
+"""Compilation stages of a kernel for inspection: Python source, IR after each pass with diffs, device code, driver
+statistics.
 
-Enters: a kernel and the arguments of a launch, or a signature. Leaves: an `Inspection`, as text, as a page of HTML that needs
-nothing else, and as what notebooks show. Nothing is launched, and no cache is asked or filled.
+`inspect` takes a kernel and the arguments of a launch, `inspect_signature` a signature; both return an `Inspection`,
+which renders as text, as a self-contained HTML page and in notebooks. Nothing is launched, and the caches are neither
+read nor written.
 """
 
 from __future__ import annotations
@@ -25,16 +27,18 @@ from .runtime.interface import Device, DeviceCaps
 __all__ = ["Inspection", "Stage", "guess_signature", "inspect", "inspect_signature"]
 
 KINDS = ("python", "ir", "llvm", "assembly", "spirv")
-"""Kinds of stages, in the order in which a kernel goes through them; not every device has all."""
+"""Kinds of stages in compilation order; not every device has all of them."""
 _NUMBER = re.compile(r"%\d+")
-_CONTEXT = 2  # unchanged lines around what changed
+_CONTEXT = 2  # unchanged lines around each change
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One form of the kernel: `name` of the pass or back end, `kind` from `KINDS`, the `text`, what `changed` since the stage
-    of that kind before (lines of a unified diff, empty where nothing did), `milliseconds` it took (with the verifier's, if
-    that runs).
+    """The kernel at one stage of compilation.
+
+    `name` is the pass or back end, `kind` one of `KINDS`. `changed` holds the lines of a unified diff against the
+    previous IR stage; it is empty if nothing changed. `milliseconds` is the time the stage took, including the
+    verifier's if it is enabled.
     """
 
     name: str
@@ -46,21 +50,22 @@ class Stage:
 
     @property
     def added(self) -> int:
-        """Lines that are new."""
+        """Number of added lines."""
         return sum(line.startswith("+") for line in self.changed)
 
     @property
     def removed(self) -> int:
-        """Lines that are gone."""
+        """Number of removed lines."""
         return sum(line.startswith("-") for line in self.changed)
 
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """A kernel, compiled for one signature and device.
+    """The stages of a kernel compiled for one signature and device.
 
-    `stages` in order; `facts` about the code (bytes, workgroup, argument block, shared memory, features) and `statistics`
-    under the driver's own names, empty where it tells none. `print()` shows all of it, notebooks show it folded.
+    `stages` are in compilation order. `facts` describe the code (bytes, workgroup, argument block, shared memory,
+    features). `statistics` are the driver's, under its own names, and empty if it provides none. `print()` shows
+    everything; notebooks show it folded.
     """
 
     kernel: str
@@ -71,19 +76,20 @@ class Inspection:
     statistics: dict[str, int | float] = field(default_factory=dict)
 
     def stage(self, name: str) -> Stage:
-        """The last stage of that name or kind ("python", "ir", "spirv", "cse", ...). Raises ArgumentError with what there
-        is.
+        """Return the last stage of that name or kind ("python", "ir", "spirv", "cse", ...). Raises ArgumentError with
+        the existing names.
         """
-        found = [s for s in self.stages if name in (s.name, s.kind)]
-        if not found:
-            there = dict.fromkeys([s.kind for s in self.stages] + [s.name for s in self.stages])
-            raise ArgumentError(f"{self.kernel} has no stage {name!r} on {self.device}; it has {', '.join(there)}")
-        return found[-1]
+        matches = [s for s in self.stages if name in (s.name, s.kind)]
+        if not matches:
+            available = dict.fromkeys([s.kind for s in self.stages] + [s.name for s in self.stages])
+            raise ArgumentError(f"{self.kernel} has no stage {name!r} on {self.device}; it has {', '.join(available)}")
+        return matches[-1]
 
     def text(self, which: str = "all", *, diff: bool = False) -> str:
-        """Stages as text: all of them, those of one kind, or those of one name; passes that changed nothing in one line.
+        """Return stages as text: all of them, those of one kind, or those of one name. IR passes that changed nothing
+        take one line.
 
-        `diff`: of the IR after each pass only the lines that changed.
+        With `diff`, only the changed lines of the IR after each pass are shown.
         """
         if which not in ("all", "statistics"):
             self.stage(which)
@@ -97,67 +103,68 @@ class Inspection:
         return self.text()
 
     def html(self) -> str:
-        """A whole page, with its style, without scripts."""
+        """Return a complete HTML page with inline style and no scripts."""
         title = _escaped(f"{self.kernel} on {self.device}")
         head = f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title></head>'
         return f"{head}\n<body>\n{self._repr_html_()}\n</body></html>\n"
 
     def _repr_html_(self) -> str:
-        """The same for notebooks: every stage folded."""
+        """Return the HTML for notebooks, with all stages folded."""
         parts = [f"<style>{_STYLE}</style>", f"<h3>{_escaped(self.kernel)} on {_escaped(self.device)}</h3>"]
         parts += [_stage_html(stage) for stage in self.stages]
         parts += [_table_html("Code", self.facts), _table_html("Statistics of the driver", self.statistics)]
         return f'<div class="vkjit">\n{chr(10).join(part for part in parts if part)}\n</div>'
 
 
-# -- asking
+# -- entry points
 
 
 def inspect(kernel: Any, *args: Any, **kwargs: Any) -> Inspection:
-    """What a launch of the kernel with these arguments runs, on the device that it would run on.
+    """Return the compilation stages of what a launch of the kernel with these arguments would run, on the device it
+    would use.
 
-    Without arguments: contiguous arrays that fit the annotations, f32 for free type variables, on the default device.
-    Raises ArgumentError and CompileError as the launch does.
+    Without arguments, the signature has contiguous arrays that fit the annotations, f32 for free type variables, on the
+    default device. Raises ArgumentError and CompileError as the launch would.
     """
     if not isinstance(kernel, Kernel):
         raise ArgumentError(f"vk.inspect takes a kernel, found {kernel!r}: decorate the function with @vk.kernel")
     if not args and not kwargs:
         device = default_device()
         return inspect_signature(kernel, guess_signature(kernel, device), device)
-    asked = copy.copy(kernel)
-    asked.__class__ = _Asked
+    probe = copy.copy(kernel)
+    probe.__class__ = _SignatureProbe
     try:
-        asked(*args, **kwargs)
-    except _Found as found:
-        return inspect_signature(kernel, found.signature, found.device)
+        probe(*args, **kwargs)
+    except _SignatureFound as signal:
+        return inspect_signature(kernel, signal.signature, signal.device)
     raise ArgumentError(f"{kernel.name} wasn't compiled for these arguments")
 
 
-class _Found(Exception):  # noqa: N818  a way out, no error
+class _SignatureFound(Exception):  # noqa: N818  control flow, not an error
     def __init__(self, device: Device, signature: Signature) -> None:
         super().__init__()
         self.device, self.signature = device, signature
 
 
-class _Asked(Kernel):
-    """A kernel that goes the way of a launch up to where it would be compiled."""
+class _SignatureProbe(Kernel):
+    """A kernel that performs a launch up to the point of compilation, then raises `_SignatureFound`."""
 
     def _launch(self, groups: plan.Grid | None, /, *args: Any, **kwargs: Any) -> Any:
         if groups is None and self.spec.over is None and self._groups is None:
-            groups = (1, 1, 1)  # the number of workgroups was left to kernel[groups]
+            groups = (1, 1, 1)  # the number of workgroups would be given by kernel[groups]
         return self._launch_fully(groups, None, args, kwargs)
 
     def _plan(self, device: Device, signature: Signature, values: list[Any]) -> Any:
-        raise _Found(device, signature)
+        raise _SignatureFound(device, signature)
 
 
 def guess_signature(
     kernel: Kernel, device: Device | DeviceCaps, choices: dict[str, Any] | None = None, local: tuple[int, ...] = ()
 ) -> Signature:
-    """A signature of contiguous arrays that fits the annotations.
+    """Return a signature of contiguous arrays that fits the annotations.
 
-    `choices`: element types by the name of a type variable or unannotated parameter (f32 where there is none), values of
-    Const parameters by name. Raises ArgumentError for a Const parameter without a value.
+    `choices` maps the name of a type variable or unannotated parameter to an element type (default f32), and the name
+    of a Const parameter to its value. Raises ArgumentError for a Const parameter without a value.
     """
     choices, rank = choices or {}, 1
     caps = device if isinstance(device, DeviceCaps) else device.caps
@@ -194,10 +201,10 @@ def _dtype(param: ParamSpec, choices: dict[str, Any]) -> DType:
         return param.dtype
     name = param.dtype.__name__ if isinstance(param.dtype, TypeVar) else param.name
     chosen = choices.get(name, "f32")
-    found = chosen if isinstance(chosen, DType) else dtypes.by_name.get(chosen)
-    if found is None:
+    result = chosen if isinstance(chosen, DType) else dtypes.by_name.get(chosen)
+    if result is None:
         raise ArgumentError(f"no element type is named {chosen!r}: expected one of {', '.join(dtypes.by_name)}")
-    return found
+    return result
 
 
 def _const(param: ParamSpec, choices: dict[str, Any]) -> Any:
@@ -208,25 +215,25 @@ def _const(param: ParamSpec, choices: dict[str, Any]) -> Any:
     return tune_choice(param.default)
 
 
-# -- compiling, step by step
+# -- compilation
 
 
 def inspect_signature(kernel: Kernel, signature: Signature, device: Device) -> Inspection:
-    """The kernel for that signature on that device. Raises CompileError, FeatureError."""
+    """Return the compilation stages of the kernel for that signature on that device. Raises CompileError, FeatureError."""
     from . import compiler
     from .frontend.source import source_of
     from .ir.printer import print_module
 
     spec, caps = kernel._expanded, device.caps
     stages = [Stage("python", "python", f"Python: {kernel.name}", source_of(kernel.spec.fn).text())]
-    clock = _Clock()
+    clock = _Stopwatch()
 
     def after_pass(name: str, module: Any) -> None:
         spent = clock.stop()
         text = print_module(module)
-        known = stages[-1].text if stages[-1].kind == "ir" else None
+        previous = stages[-1].text if stages[-1].kind == "ir" else None
         title = "IR of the front end" if name == "frontend" else f"IR after {name}"
-        stages.append(Stage(name, "ir", title, text, () if known is None else _changed(known, text), spent))
+        stages.append(Stage(name, "ir", title, text, () if previous is None else _changed(previous, text), spent))
         clock.start()
 
     module = compiler.lower_for(spec, signature, caps, after_pass=after_pass)
@@ -242,8 +249,8 @@ def inspect_signature(kernel: Kernel, signature: Signature, device: Device) -> I
     return Inspection(kernel.name, device.name, signature, tuple(stages), _facts(artifact), statistics)
 
 
-class _Clock:
-    """Milliseconds between `start` (or its making) and `stop`."""
+class _Stopwatch:
+    """A stopwatch: milliseconds between the last `start` (or construction) and `stop`."""
 
     def __init__(self) -> None:
         self.start()
@@ -256,8 +263,10 @@ class _Clock:
 
 
 def _changed(before: str, after: str) -> tuple[str, ...]:
-    """The lines of a unified diff, without its head. Values are numbered in order of their appearance: lines that differ in
-    these numbers alone are taken for the same, unless nothing else differs.
+    """Return the lines of a unified diff without its header.
+
+    Values are numbered in order of appearance, so lines that differ only in value numbers count as equal unless there
+    is no other difference.
     """
     if before == after:
         return ()
@@ -301,7 +310,7 @@ def _disassembled(code: bytes) -> str:
 
 
 def _facts(artifact: KernelArtifact) -> dict[str, str]:
-    """What the artifact says, in words."""
+    """Describe the artifact: label -> text."""
     facts = {
         "workgroup": " x ".join(map(str, artifact.local_size)),
         "argument block": f"{artifact.block_size} bytes{', in memory' if artifact.indirect else ''}",
@@ -317,7 +326,7 @@ def _facts(artifact: KernelArtifact) -> dict[str, str]:
     return facts
 
 
-# -- showing
+# -- rendering
 
 
 def _stage_text(stage: Stage, diff: bool) -> str:
@@ -361,7 +370,7 @@ def _stage_html(stage: Stage) -> str:
 
 
 def _escaped(text: str) -> str:
-    import html  # `import vkjit` imports this module
+    import html  # deferred, because `import vkjit` imports this module
 
     return html.escape(text)
 

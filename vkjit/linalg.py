@@ -1,6 +1,6 @@
-"""Linear algebra under PyTorch's names: what is made of products, norms and diagonals.
+"""Linear algebra under PyTorch's names: functions built from products, norms and diagonals.
 
-Enters: tensors. Leaves: new tensors. Decompositions and inverses aren't here.
+Decompositions and inverses are not implemented.
 """
 
 from __future__ import annotations
@@ -29,30 +29,32 @@ __all__ = [
 
 
 def cross(x: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
-    """The cross product of vectors of 3 along an axis, the others broadcast."""
+    """Return the cross product of 3-vectors along an axis, with the other axes broadcast."""
     return _cross(x, other, dim)
 
 
 def diagonal(x: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
-    """The diagonal of the last two axes, or of those named, as the last axis (a view)."""
+    """Return the diagonal over two axes (default: the last two) as the last axis of a view."""
     return _diagonal(x, offset, dim1, dim2)
 
 
 @widened
 def vecdot(x: Any, y: Any, *, dim: int = -1) -> Tensor:
-    """Products summed along an axis, the others broadcast."""
+    """Return the dot product along an axis, with the other axes broadcast."""
     product = x * y
     return sum(product, dim, dtype=product.dtype)
 
 
 def vector_norm(x: Tensor, ord: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    """The vector norm over axes (None: all elements): root of the sum of powers; ord may be inf, -inf, 0."""
+    """Return the vector norm over axes (None: all elements): the ord-th root of the sum of powers; `ord` may be inf,
+    -inf or 0.
+    """
     value = x if dtype is None else x.to(creation.as_dtype(dtype))
     return norm(value, ord, dim, keepdim)
 
 
 def matrix_norm(x: Any, ord: Any = "fro", dim: tuple[int, int] = (-2, -1), keepdim: bool = False) -> Tensor:
-    """The norm of matrices along two axes: "fro", 1 and -1 (sums of columns), inf and -inf (sums of rows)."""
+    """Return the norm of matrices over two axes: "fro", 1 and -1 (over column sums), inf and -inf (over row sums)."""
     first, second = (axis_of(d, x.ndim, "matrix_norm") for d in dim)
     if ord == "fro":
         return norm(x, 2, (first, second), keepdim)
@@ -60,13 +62,13 @@ def matrix_norm(x: Any, ord: Any = "fro", dim: tuple[int, int] = (-2, -1), keepd
         raise ArgumentError(f'matrix_norm(ord=...) is "fro", 1, -1, inf or -inf, found {ord!r}')
     across, along = (first, second) if abs(ord) == 1 else (second, first)
     sums = sum(x.abs(), across, True)
-    found = (amax if ord > 0 else amin)(sums, (across, along), True)
-    return found if keepdim else found.squeeze((first, second))
+    result = (amax if ord > 0 else amin)(sums, (across, along), True)
+    return result if keepdim else result.squeeze((first, second))
 
 
 def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
-    """The product of several matrices in the order that needs the fewest multiplications; the first and the last may be
-    vectors.
+    """Return the product of several matrices, in the order with the fewest multiplications. The first and the last may
+    be vectors.
     """
     parts = list(tensors)
     if len(parts) < 2:
@@ -77,13 +79,13 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     if column:
         parts[-1] = reshape(parts[-1], (parts[-1].numel(), 1))
     sizes = [p.shape[0] for p in parts] + [parts[-1].shape[1]]
-    result = _product(parts, _best_cuts(sizes), 0, len(parts) - 1)
-    shape = tuple(e for e, gone in zip(result.shape, (row, column), strict=True) if not gone)
+    result = _product(parts, _best_splits(sizes), 0, len(parts) - 1)
+    shape = tuple(e for e, dropped in zip(result.shape, (row, column), strict=True) if not dropped)
     return reshape(result, shape)
 
 
-def _best_cuts(sizes: list[int]) -> dict[tuple[int, int], int]:
-    """Where to cut each range of factors, by dynamic programming over the costs."""
+def _best_splits(sizes: list[int]) -> dict[tuple[int, int], int]:
+    """Return where to split each range of operands, by dynamic programming over the multiplication counts."""
     count = len(sizes) - 1
     costs = {(i, i): 0 for i in range(count)}
     cuts: dict[tuple[int, int], int] = {}
@@ -104,7 +106,7 @@ def _product(parts: list[Tensor], cuts: dict[tuple[int, int], int], i: int, j: i
 
 @widened
 def matrix_power(x: Any, n: int) -> Tensor:
-    """The n-th power (n of at least 0) of square matrices, by repeated squaring."""
+    """Return the n-th power of square matrices by repeated squaring. Raises ArgumentError for negative n."""
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
         raise ShapeError(f"matrix_power() takes square matrices, found shape {x.shape}")
     if n < 0:
@@ -119,12 +121,12 @@ def matrix_power(x: Any, n: int) -> Tensor:
         n >>= 1
         if n:
             square = matmul(square, square)
-    return result  # type: ignore[return-value]  # n was above 0
+    return result  # type: ignore[return-value]  # n > 0 here
 
 
 @widened
 def vander(x: Any, *, N: int | None = None) -> Tensor:
-    """Powers 0 to N - 1 of each element (N: as many as the last axis has), as a new last axis."""
+    """Return the powers 0 to N - 1 of each element as a new last axis; N defaults to the size of the last axis."""
     x = reshape(x, 1) if x.ndim == 0 else x
     count = x.shape[-1] if N is None else N
     if count < 1:

@@ -1,7 +1,6 @@
-"""Memory of devices for users: how much, who holds it, and giving it back.
+"""Device memory: statistics, live buffers, pinned host memory and the allocator's cache.
 
-Enters: devices. Leaves: numbers in bytes and text. Holds: asking changes nothing, save that it waits for no work but notes what
-is complete.
+Queries don't wait for the device, but reclaim the memory of work that is complete.
 """
 
 from __future__ import annotations
@@ -35,17 +34,18 @@ __all__ = [
 
 
 def memory_stats(device: int | str | Device | None = None) -> dict[str, int]:
-    """Bytes `allocated` to arrays, `reserved` from the driver or system, the `peak` of allocated, and the `count` of buffers.
+    """Return memory statistics: bytes `allocated` to arrays, `reserved` from the driver or system, `peak` allocated,
+    and the `count` of buffers.
 
-    Vulkan devices tell more: the `limit` of what this process may take (0.95 of its budget; VKJIT_MEMORY_FRACTION sets
-    another part), and of what is reserved the `free` bytes and the `largest_free` range: where that is much smaller than
-    `free`, memory is fragmented.
+    Vulkan devices add the `limit` of this process (0.95 of its budget; VKJIT_MEMORY_FRACTION sets another fraction)
+    and, within the reserved memory, the `free` bytes and the `largest_free` range. Memory is fragmented if
+    `largest_free` is much smaller than `free`.
     """
     return open_device(device).memory_stats()
 
 
 def memory_summary(device: int | str | Device | None = None) -> str:
-    """The statistics and a table of who holds how much, as text."""
+    """Return the statistics and a table of memory by owner, as text."""
     target = open_device(device)
     lines = [f"memory of {target.name}"]
     for name, value in target.memory_stats().items():
@@ -55,18 +55,20 @@ def memory_summary(device: int | str | Device | None = None) -> str:
 
 
 def reset_peak_memory_stats(device: int | str | Device | None = None) -> None:
-    """Has the peak begin anew at what is allocated now."""
+    """Reset the peak to the memory allocated now."""
     open_device(device).reset_peak_memory()
 
 
 def pinned_empty(
     shape: int | tuple[int, ...], dtype: Any = np.float32, device: int | str | Device | None = None
 ) -> npt.NDArray[Any]:
-    """A NumPy array, not set to anything, from which and to which the device (the default one) copies without a detour.
+    """Return an uninitialized NumPy array in pinned memory, which the device (the default one) copies from and to
+    directly.
 
-    `dtype` is a type of NumPy's or of vkjit's; bf16 and floats of 8 bits are ml_dtypes' types where that package is loaded, else
-    their bits, unsigned. The array outlives the device. It is ordinary where the device works on the host's memory, where the
-    array is small, and once a quarter of the host's memory is pinned. Raises ArgumentError for sizes below 0, OutOfMemoryError.
+    `dtype` is a NumPy or vkjit type. bf16 and 8-bit floats become ml_dtypes types if that package is loaded, else
+    unsigned integers with their bits. The array may outlive the device. It is an ordinary array if the device uses host
+    memory, if it is small, or if a quarter of the host's memory is already pinned. Raises ArgumentError for negative
+    sizes, OutOfMemoryError.
     """
     sizes = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
     if any(isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 0 for size in sizes):
@@ -79,7 +81,7 @@ def pinned_empty(
 
 
 def _element_of(dtype: Any) -> np.dtype[Any]:
-    """The type of a NumPy array's elements that `dtype` names."""
+    """Return the NumPy element type for `dtype`."""
     package: Any = sys.modules.get("ml_dtypes")
     element: np.dtype[Any] | None = None
     try:
@@ -97,18 +99,18 @@ def _element_of(dtype: Any) -> np.dtype[Any]:
 
 
 def empty_cache(device: int | str | Device | None = None) -> None:
-    """Gives memory that no array uses back to the driver or system."""
+    """Return unused cached memory to the driver or system."""
     open_device(device).empty_cache()
 
 
 def live_buffers(device: int | str | Device | None = None) -> list[LiveBuffer]:
-    """The buffers that are alive, largest first, with the arrays that view them: for finding leaks.
+    """Return the live buffers, largest first, with the arrays that view them; useful to find leaks.
 
-    With `trace_memory()` or VKJIT_TRACE_MEMORY=1, each tells the lines of the program that made it.
+    With `trace_memory()` or VKJIT_TRACE_MEMORY=1, each has the source lines that allocated it.
     """
     return ledger.live_buffers(open_device(device))
 
 
 def trace_memory(enabled: bool = True) -> None:
-    """Has the place noted at which each buffer is made from now on; costs some microseconds per allocation."""
+    """Enable or disable recording of the source location of allocations. It costs some microseconds per allocation."""
     ledger.trace(enabled)

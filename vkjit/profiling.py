@@ -1,7 +1,8 @@
-"""A profile: what kernels took on the device, what launching, compiling, copying and waiting took on the host.
+"""Profiling: kernel times on the device; times of launches, compilations, copies and waits on the host.
 
-Enters: a block of code. Leaves: rows, a table, a trace file. Holds: each launch on the device is timed by itself, so launches
-don't overlap while a profile is open; what is timed isn't changed otherwise. Launches replayed from graphs aren't seen.
+`profile` measures a block and yields a `Profile`, which gives rows, a table or a trace file. Each launch is timed
+individually, so launches don't overlap while a profile is open; otherwise execution is unchanged. Launches replayed
+from graphs aren't recorded.
 """
 
 from __future__ import annotations
@@ -32,20 +33,22 @@ from .runtime.streams import DeviceEvent
 __all__ = ["Cost", "KernelTime", "Profile", "profile"]
 
 MOST_PENDING = 200
-"""Launches whose times are fetched together; until then each holds two timestamps of the device."""
+"""Maximum number of launches whose timestamps haven't been read; each holds two timestamp queries."""
 
 _WIDTHS = (9, 11, 10, 9, 9, 8, 9)
 
 MOST_TOGETHER = 64
-"""Launches of one call that share a cost."""
+"""Maximum number of launches per call that share a cost."""
 
 _HOST = {"write": "upload", "read": "download", "synchronize": "wait", "copy": "copy", "fill": "fill"}
 
 
 @dataclass(frozen=True, slots=True)
 class KernelTime:
-    """All launches of one kernel: device time in seconds in all, and of the shortest and longest launch; bytes and operations
-    of those launches that state their cost, with the seconds that those took.
+    """Statistics of all launches of one kernel.
+
+    `seconds` is the total device time, `shortest` and `longest` are those of single launches. `nbytes` and `flops` are
+    summed over the launches with a stated cost, and `stated` is the device time of those, in seconds.
     """
 
     name: str
@@ -59,12 +62,12 @@ class KernelTime:
 
     @property
     def gigabytes_per_second(self) -> float | None:
-        """None where no cost is stated."""
+        """None if no cost is stated."""
         return self.nbytes / self.stated / 1e9 if self.nbytes and self.stated else None
 
     @property
     def gigaflops(self) -> float | None:
-        """10^9 operations per second; None where no cost is stated."""
+        """10^9 operations per second; None if no cost is stated."""
         return self.flops / self.stated / 1e9 if self.flops and self.stated else None
 
 
@@ -87,7 +90,7 @@ class _Span:
 
 @dataclass(slots=True)
 class _Pending:
-    """A launch whose timestamps haven't been fetched."""
+    """A launch whose timestamps haven't been read yet."""
 
     name: str
     before: DeviceEvent
@@ -96,7 +99,7 @@ class _Pending:
 
 
 class Profile:
-    """What was measured; complete when the `with` block has ended."""
+    """The measurements of a `profile` block; complete when the block has ended."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -111,11 +114,11 @@ class Profile:
 
     @property
     def seconds(self) -> float:
-        """How long the block took on the host, or has taken so far."""
+        """Duration of the block on the host so far."""
         return ((self._ended or time.perf_counter_ns()) - self._begun) / 1e9 if self._begun else 0.0
 
     def kernels(self) -> list[KernelTime]:
-        """Device time by kernel, longest first."""
+        """Return device times by kernel, longest total first."""
         groups: dict[str, list[_Launch]] = defaultdict(list)
         for launch in self._launches:
             groups[launch.name].append(launch)
@@ -123,17 +126,17 @@ class Profile:
         return sorted(rows, key=lambda row: -row.seconds)
 
     def host(self) -> dict[str, tuple[int, float]]:
-        """By kind of work of the host ("launch", "compile", "upload", "download", "wait", "copy", "fill"): how often, and
-        seconds in all.
+        """Return (count, total seconds) by kind of host work: "launch", "compile", "upload", "download", "wait",
+        "copy", "fill".
         """
-        found: dict[str, tuple[int, float]] = {}
+        totals: dict[str, tuple[int, float]] = {}
         for item in self._spans:
-            count, seconds = found.get(item.kind, (0, 0.0))
-            found[item.kind] = count + 1, seconds + (item.end - item.begin) / 1e9
-        return dict(sorted(found.items(), key=lambda entry: -entry[1][1]))
+            count, seconds = totals.get(item.kind, (0, 0.0))
+            totals[item.kind] = count + 1, seconds + (item.end - item.begin) / 1e9
+        return dict(sorted(totals.items(), key=lambda entry: -entry[1][1]))
 
     def table(self) -> str:
-        """Both as text."""
+        """Return kernel and host times as a text table."""
         lines = [f"{self.device.name}: {self.seconds * 1e3:.3f} ms"]
         lines.append(
             f"{'kernel':<32}{'launches':>9}{'total ms':>11}{'mean us':>10}{'min us':>9}{'max us':>9}{'GB/s':>8}{'GFLOP/s':>9}"
@@ -153,7 +156,7 @@ class Profile:
         return self.table()
 
     def show(self) -> None:
-        """Prints the tables, by rich where it is installed."""
+        """Print the tables, with rich if it is installed."""
         try:
             from rich.console import Console
             from rich.table import Table
@@ -172,7 +175,9 @@ class Profile:
         Console().print(table)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a trace for Perfetto (ui.perfetto.dev) or chrome://tracing: JSON, device and threads one below another."""
+        """Write a JSON trace for Perfetto (ui.perfetto.dev) or chrome://tracing, with one track for the device and one
+        per thread.
+        """
         events: list[dict[str, Any]] = [
             {"ph": "M", "pid": 0, "name": "process_name", "args": {"name": self.device.name}},
             {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "host"}},
@@ -187,7 +192,7 @@ class Profile:
             events.append(_event(1, item.thread, item.name or item.kind, item.kind, begin, length))
         Path(path).write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}), encoding="utf-8")
 
-    # -- while the block runs
+    # -- measurement
 
     def _open(self) -> None:
         with shadowing.lock:
@@ -198,9 +203,9 @@ class Profile:
             self.device.watch(self, True)
             for name in ("launch", *_HOST):
                 self._shadows.append(name)
-                usual = getattr(self.device, name)
-                taken = self._launched if name == "launch" else functools.partial(self._called, _HOST[name])
-                setattr(self.device, name, functools.partial(taken, usual))
+                original = getattr(self.device, name)
+                wrapper = self._launched if name == "launch" else functools.partial(self._called, _HOST[name])
+                setattr(self.device, name, functools.partial(wrapper, original))
         spans.listeners.append(self)
         self._begun = time.perf_counter_ns()
 
@@ -211,8 +216,8 @@ class Profile:
             self._fetch()
 
     def _end(self) -> None:
-        """Looks no more. May be called again, and whatever became of `_open`."""
-        with contextlib.suppress(ValueError):  # it isn't there
+        """Stop listening. May be called repeatedly, and after `_open` failed at any point."""
+        with contextlib.suppress(ValueError):  # already removed
             spans.listeners.remove(self)
         with shadowing.lock:
             uncover(self.device, self._shadows)
@@ -245,11 +250,11 @@ class Profile:
             self.heard(kind, "", begin, time.perf_counter_ns(), threading.get_ident())
 
     def heard(self, kind: str, name: str, begin: int, end: int, thread: int) -> None:
-        """As in `Listener`."""
+        """See `Listener`."""
         self._spans.append(_Span(kind, name, begin, end, thread))
 
     def stated(self, kernel: str, cost: Any) -> None:
-        """As in `Listener`; a large grid may take several launches, which share the cost."""
+        """See `Listener`. A large grid may take several launches, which share the cost."""
         if not isinstance(cost, Cost):
             raise ArgumentError(f"the cost of kernel {kernel} is a vk.Cost, found {type(cost).__name__}")
         for launch in reversed(getattr(self._latest, "launches", ())):
@@ -258,7 +263,7 @@ class Profile:
             launch.cost, cost = cost, Cost()
 
     def _fetch(self) -> None:
-        """Turns timestamps into times."""
+        """Read the pending timestamps."""
         pending, self._pending = self._pending, []
         for one in pending:
             nanoseconds = max(one.after.nanoseconds_since(one.before), 0)
@@ -268,21 +273,21 @@ class Profile:
 
 @contextmanager
 def profile(device: int | str | Device | None = None) -> Iterator[Profile]:
-    """Measures what the block does on a device (the default one), and on the host.
+    """Context manager that measures the block's work on a device (the default one) and on the host.
 
-    `with vk.profile() as p: ...` then `p.show()`, `p.kernels()`, `p.save("trace.json")`. Raises FeatureError for devices
-    without timestamps, DeviceError while a capture or another profile of the device is open.
+    `with vk.profile() as p: ...`, then `p.show()`, `p.kernels()`, `p.save("trace.json")`. Raises FeatureError for
+    devices without timestamps, DeviceError while a capture or another profile of the device is open.
     """
     target = open_device(device)
-    made = Profile(target)
+    result = Profile(target)
     try:
-        made._open()
-        yield made
+        result._open()
+        yield result
     finally:
         try:
-            made._close()
-        except BaseException:  # also an interruption in between
-            made._end()
+            result._close()
+        except BaseException:  # including an interrupt
+            result._end()
             raise
 
 

@@ -1,8 +1,8 @@
-"""Structs on the host: NumPy types, records, and the parts of arrays of structs that kernels get.
+"""Structs on the host: NumPy dtypes, records, and the conversion from arrays of structs to struct-of-arrays arguments.
 
-Enters: struct types, structured arrays, records, tuples. Leaves: NumPy arrays and scalars, one for each part that
-`frontend.composites` gives a struct or vector; views of the caller's memory, so that kernels write it in place. Errors name
-the field and what was expected of it.
+Splits structured arrays, records and tuples into one NumPy array or scalar for each component that
+`frontend.composites` gives a struct or vector. Arrays are views of the caller's memory, so kernels write it in place.
+Errors name the field and the expected type.
 """
 
 from __future__ import annotations
@@ -37,33 +37,34 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class TakenApart:
-    """A struct, a vector, or an array of structs whose parts are passed one by one, in the order of `frontend.composites`;
-    `shape` is that of the array of structs."""
+    """A struct, vector or array of structs split into components, in the order of `frontend.composites`. `shape` is the
+    shape of the array of structs.
+    """
 
     parts: tuple[Any, ...]
     shape: tuple[int, ...]
 
 
 def struct_dtype(kind: Any) -> np.dtype[Any]:
-    """See `lang.structs.struct_dtype`."""
+    """Implementation of `lang.structs.struct_dtype`: return the aligned NumPy dtype of a struct."""
     if not isinstance(kind, StructType):
         raise ArgumentError(f"vk.struct_dtype takes a struct, found {kind!r}: decorate the class with @vk.struct")
     return np.dtype([(name, *_field(kind, name)) for name in kind.fields], align=True)
 
 
 def _field(kind: StructType, name: str) -> tuple[Any, ...]:
-    """The type and, for arrays, the shape of a field."""
-    found = fields_of(kind)[name]
-    if isinstance(found, StructType):
-        return (struct_dtype(found),)
-    if isinstance(found, VectorType) and isinstance(found.dtype, DType):
-        return found.dtype.storage, (found.size,)
-    if isinstance(found, PackedFloat):
+    """Return the NumPy type of a field and, for arrays, its shape."""
+    field_type = fields_of(kind)[name]
+    if isinstance(field_type, StructType):
+        return (struct_dtype(field_type),)
+    if isinstance(field_type, VectorType) and isinstance(field_type.dtype, DType):
+        return field_type.dtype.storage, (field_type.size,)
+    if isinstance(field_type, PackedFloat):
         return (np.dtype(np.uint8),)
-    if isinstance(found, ElementArray) and isinstance(found.dtype, DType):
-        return found.dtype.storage, found.shape
-    if isinstance(found, DType):
-        return (found.storage,)
+    if isinstance(field_type, ElementArray) and isinstance(field_type.dtype, DType):
+        return field_type.dtype.storage, field_type.shape
+    if isinstance(field_type, DType):
+        return (field_type.storage,)
     raise ArgumentError(
         f"{kind.name}.{name} has no type of its own: its NumPy type is yours to choose, "
         f"np.dtype([...], align=True) with the fields {', '.join(kind.fields)}"
@@ -71,7 +72,7 @@ def _field(kind: StructType, name: str) -> tuple[Any, ...]:
 
 
 def make_record(kind: StructType, fields: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """A record of a struct's NumPy type from its fields, in order or by name, with the struct's defaults."""
+    """Return a record of the struct's NumPy type from its fields, in order or by name, with the struct's defaults."""
     values = dict(zip(kind.fields, fields, strict=False))
     unknown = [name for name in named if name not in kind.fields or name in values]
     if len(fields) > len(kind.fields) or unknown:
@@ -91,9 +92,11 @@ on_host(dtype=struct_dtype, make=make_record)
 
 
 def expand_values(spec: KernelSpec, original: KernelSpec, values: list[Any]) -> tuple[list[Any], dict[int, Any]]:
-    """The values of the expanded parameters; and by parameter number the structured arrays made for Outs left out."""
+    """Return the values of the expanded parameters, and by parameter index the structured arrays allocated for omitted
+    Outs.
+    """
     by_name = {p.name: v for p, v in zip(original.params, values, strict=True)}
-    found: list[Any] = [by_name.get(p.name) for p in spec.params]
+    expanded: list[Any] = [by_name.get(p.name) for p in spec.params]
     waiting: list[Composite] = []
     for composite in spec.composites:
         value = by_name[composite.parameter.name]
@@ -102,17 +105,17 @@ def expand_values(spec: KernelSpec, original: KernelSpec, values: list[Any]) -> 
             parts: list[Any] = [MISSING] * composite.count
         else:
             parts = _parts(spec, composite, value)
-        found[composite.first : composite.first + composite.count] = parts
-    made: dict[int, Any] = {}
+        expanded[composite.first : composite.first + composite.count] = parts
+    allocated: dict[int, Any] = {}
     for composite in waiting:
-        array = np.zeros(_shape_of(spec, composite, found), struct_dtype(composite.parameter.element))
-        found[composite.first : composite.first + composite.count] = _parts(spec, composite, array)
-        made[composite.first] = array
-    return found, made
+        array = np.zeros(_shape_of(spec, composite, expanded), struct_dtype(composite.parameter.element))
+        expanded[composite.first : composite.first + composite.count] = _parts(spec, composite, array)
+        allocated[composite.first] = array
+    return expanded, allocated
 
 
 def _shape_of(spec: KernelSpec, composite: Composite, values: list[Any]) -> tuple[int, ...]:
-    """The shape of an Out of structs that was left out, from the names that the other arrays bind."""
+    """Return the shape of an omitted Out of structs, from the dimension names that the other arrays bind."""
     shapes = {i: np.shape(v) for i, v in enumerate(values) if spec.params[i].kind == "array" and v is not MISSING}
     dims = composite.parameter.dims
     shape = None if dims is None else dims.evaluate(arguments.match_dims(spec, shapes))
@@ -125,7 +128,7 @@ def _shape_of(spec: KernelSpec, composite: Composite, values: list[Any]) -> tupl
 
 
 def _parts(spec: KernelSpec, composite: Composite, value: Any) -> list[Any]:
-    """What a kernel gets for one struct, vector, or array of them."""
+    """Return the kernel arguments for one struct, vector, or array of them."""
     parameter, element = composite.parameter, composite.parameter.element
     what = f"argument {parameter.name} of {spec.name}()"
     if isinstance(value, TakenApart):
@@ -150,7 +153,7 @@ def _parts(spec: KernelSpec, composite: Composite, value: Any) -> list[Any]:
 
 
 def _bits(what: str, kind: PackedFloat, value: Any) -> Any:
-    """An array of packed floats as its bits."""
+    """Return an array of packed floats as a uint8 view of its bits."""
     if not isinstance(value, np.ndarray) or value.dtype == np.uint8:
         return value
     if value.dtype.name != kind.numpy:
@@ -159,7 +162,7 @@ def _bits(what: str, kind: PackedFloat, value: Any) -> Any:
 
 
 def typed(spec: KernelSpec, results: dict[int, Any]) -> dict[int, Any]:
-    """Results of a launch, packed floats with their type where ml_dtypes is loaded."""
+    """Return the launch results, with packed floats viewed as their ml_dtypes type if that package is loaded."""
     package = sys.modules.get("ml_dtypes")
     for composite in spec.composites if package is not None else ():
         kind, made = composite.parameter.element, results.get(composite.first)
@@ -175,7 +178,7 @@ def _view(array: Any, path: tuple[str, ...]) -> Any:
 
 
 def _check(what: str, kind: object, found: np.dtype[Any], path: str) -> None:
-    """DTypeError where the layout of a structured type isn't that of the struct."""
+    """Raise DTypeError if a structured dtype doesn't match the struct's layout."""
     assert isinstance(kind, StructType)
     names = found.names or ()
     if names != kind.fields:
@@ -185,16 +188,16 @@ def _check(what: str, kind: object, found: np.dtype[Any], path: str) -> None:
         )
     for name, expected in fields_of(kind).items():
         assert found.fields is not None
-        own, here = found.fields[name][0], f"{path}.{name}" if path else name
+        own, name_path = found.fields[name][0], f"{path}.{name}" if path else name
         if isinstance(expected, StructType):
-            _check(what, expected, own, here)
+            _check(what, expected, own, name_path)
             continue
         base, shape = own.subdtype or (own, ())
-        wanted = leaves_of(expected)[0]
-        dtype = wanted.dtype if isinstance(wanted.dtype, DType) else from_numpy(base)
-        if base != dtype.storage or shape != wanted.shape:
-            size = f" with shape {wanted.shape}" if wanted.shape else ""
-            raise DTypeError(f"{what}: its field {here} is {own}, expected {dtype.storage}{size}")
+        leaf = leaves_of(expected)[0]
+        dtype = leaf.dtype if isinstance(leaf.dtype, DType) else from_numpy(base)
+        if base != dtype.storage or shape != leaf.shape:
+            size = f" with shape {leaf.shape}" if leaf.shape else ""
+            raise DTypeError(f"{what}: its field {name_path} is {own}, expected {dtype.storage}{size}")
     aligned = np.dtype([(n, found.fields[n][0]) for n in names], align=True)  # type: ignore[index]
     if aligned != found:
         raise DTypeError(
@@ -204,7 +207,7 @@ def _check(what: str, kind: object, found: np.dtype[Any], path: str) -> None:
 
 
 def numbers_of(what: str, element: object, value: Any) -> list[Any]:
-    """The numbers of a struct or vector that is passed by value."""
+    """Return the scalar components of a struct or vector that is passed by value."""
     if isinstance(element, StructType):
         names = value.dtype.names if isinstance(value, (np.void, np.ndarray)) and np.ndim(value) == 0 else None
         if names is not None and names != element.fields:
@@ -227,7 +230,7 @@ def numbers_of(what: str, element: object, value: Any) -> list[Any]:
 
 
 def _item(value: Any, place: tuple[int, ...]) -> Any:
-    """An item of an array or of nested sequences, as it is."""
+    """Return an element of an array or of nested sequences, unconverted."""
     for number in place:
         value = value[number]
     return value
@@ -236,13 +239,15 @@ def _item(value: Any, place: tuple[int, ...]) -> Any:
 def user_values(
     spec: KernelSpec, original: KernelSpec, values: list[Any], given: list[Any], structs: dict[int, Any]
 ) -> list[Any]:
-    """A value for each of the user's parameters: structs, and arrays of them, as they were passed or made."""
+    """Return a value for each of the user's parameters: structs and arrays of structs as they were passed or allocated."""
     by_name = dict(zip((p.name for p in spec.params), values, strict=True))
     by_name |= {c.parameter.name: structs.get(c.first) for c in spec.composites if c.first in structs}
     return [by_name.get(p.name, own) for p, own in zip(original.params, given, strict=True)]
 
 
 def hand_back(results: dict[int, Any]) -> Any:
-    """What a launch returns: the results in the order of their parameters; one alone, none as None."""
+    """Return the results of a launch in parameter order: a tuple, the value itself if there is one, None if there is
+    none.
+    """
     ordered = [results[position] for position in sorted(results)]
     return None if not ordered else ordered[0] if len(ordered) == 1 else tuple(ordered)

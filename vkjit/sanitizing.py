@@ -1,8 +1,8 @@
-"""Launches of sanitized kernels: shadow memory before, findings after.
+"""Launch sanitized kernels: allocate shadow memory before the launch, decode reports after it.
 
-Enters: a plan whose artifact has a `SanitizerPlan` in its `info`, and the arguments of a launch. Leaves: the launch done
-and waited for; reports in a list, or raised as `SanitizerError`. Holds: the user's arrays are what a launch without the
-sanitizer would have left, but for accesses out of bounds, which don't happen.
+The plan's artifact has a `SanitizerPlan` in its `info`. Launches are synchronous; reports are appended to a list or
+raised as `SanitizerError`. The user's arrays end up as after a launch without the sanitizer, except that out-of-bounds
+accesses are not performed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = ["launch"]
 Triple = tuple[int, int, int]
 
 MOST_SHADOW = 2 << 30
-"""Bytes of shadow memory that one launch may take."""
+"""Maximum shadow memory of one launch, in bytes."""
 
 _KINDS = {
     "bounds": "out_of_bounds",
@@ -56,7 +56,7 @@ _KINDS = {
 
 
 def launch(plan: LaunchPlan, groups: Grid, values: Sequence[Any], found: list[SanitizerReport] | None) -> None:
-    """Launches, waits, reads what was found. With `found` the reports go there, else they are raised."""
+    """Launch, wait, and decode the reports. Append them to `found` if it is given, else raise them as `SanitizerError`."""
     artifact, device = plan.artifact, plan.device
     expected: SanitizerPlan = artifact.info["sanitizer"]
     if 0 in groups:
@@ -84,7 +84,7 @@ def launch(plan: LaunchPlan, groups: Grid, values: Sequence[Any], found: list[Sa
 
 @dataclass(slots=True)
 class _Shadows:
-    """The hidden arguments of one launch, and the buffers behind them."""
+    """The hidden arguments of one launch and their buffers."""
 
     device: Device
     arguments: list[Any]
@@ -95,7 +95,7 @@ class _Shadows:
     def of(
         cls, expected: SanitizerPlan, artifact: KernelArtifact, device: Device, groups: Grid, values: Sequence[Any]
     ) -> _Shadows:
-        """Fresh shadows, all zero."""
+        """Allocate zero-filled shadow buffers."""
         cells = _Cells.of(expected, groups, values)
         count = max(len(artifact.sites), 1)
         workgroups = math.prod(groups)
@@ -105,19 +105,19 @@ class _Shadows:
             "shadow": 8 * expected.planes * cells.total,
             "votes": 8 * expected.votes * workgroups,
         }
-        wanted = {hidden.role for hidden in expected.hidden} & set(sizes)
-        _check_sizes(artifact, expected, workgroups, sum(sizes[role] for role in wanted))
-        made = cls(device, [], {}, count)
+        roles = {hidden.role for hidden in expected.hidden} & set(sizes)
+        _check_sizes(artifact, expected, workgroups, sum(sizes[role] for role in roles))
+        shadows = cls(device, [], {}, count)
         try:
-            for role in sorted(wanted):
+            for role in sorted(roles):
                 nbytes = max(sizes[role], 8)
-                made.buffers[role] = device.allocate(nbytes)
-                device.fill(made.buffers[role], 0, nbytes, 0)
-            made.arguments = [made._argument(hidden, cells) for hidden in expected.hidden]
+                shadows.buffers[role] = device.allocate(nbytes)
+                device.fill(shadows.buffers[role], 0, nbytes, 0)
+            shadows.arguments = [shadows._argument(hidden, cells) for hidden in expected.hidden]
         except BaseException:
-            made.close()
+            shadows.close()
             raise
-        return made
+        return shadows
 
     def _argument(self, hidden: Hidden, cells: _Cells) -> Any:
         if hidden.role == "cells":
@@ -141,7 +141,7 @@ class _Shadows:
         return DeviceArray(buffer, 0, dtype, (buffer.nbytes // dtype.itemsize,), (1,))
 
     def records(self) -> npt.NDArray[np.uint32]:
-        """One row per report site; none where nothing can be reported."""
+        """Return one row per report site; no rows if the kernel can't report."""
         if "records" not in self.buffers:
             return np.zeros((0, RECORD_WORDS), np.uint32)
         raw = np.empty(4 * RECORD_WORDS * self.record_count, dtype=np.uint8)
@@ -168,7 +168,7 @@ def _check_sizes(artifact: KernelArtifact, expected: SanitizerPlan, workgroups: 
 
 @dataclass(frozen=True, slots=True)
 class _Cells:
-    """How cells are numbered: those of global arrays by stretch of memory, then those of shared arrays by workgroup."""
+    """The numbering of shadow cells: global arrays first, by memory range, then the shared arrays of each workgroup."""
 
     bases: dict[int, int]
     scales: dict[int, int]
@@ -179,7 +179,7 @@ class _Cells:
 
     @classmethod
     def of(cls, expected: SanitizerPlan, groups: Grid, values: Sequence[Any]) -> _Cells:
-        """Arrays that overlap share cells, of the size of their smallest element."""
+        """Number the cells. Overlapping arrays share cells of the size of their smallest element type."""
         arrays = {arg: values[arg] for arg in expected.tracked}
         ranges = {arg: byte_range(array) for arg, array in arrays.items() if 0 not in array.shape}
         bases, scales, total = dict.fromkeys(arrays, 0), dict.fromkeys(arrays, 1), 0
@@ -194,18 +194,18 @@ class _Cells:
 
 
 def _stretches(ranges: dict[int, tuple[int, int]]) -> list[tuple[int, int, list[int]]]:
-    """(low, high, arrays) of memory that overlapping arrays span."""
-    found: list[tuple[int, int, list[int]]] = []
+    """Return (low, high, arrays) for each memory range covered by arrays; overlapping arrays form one range."""
+    stretches: list[tuple[int, int, list[int]]] = []
     for arg, (low, high) in sorted(ranges.items(), key=lambda item: item[1]):
-        if found and low < found[-1][1]:
-            start, end, members = found[-1]
-            found[-1] = (start, max(end, high), [*members, arg])
+        if stretches and low < stretches[-1][1]:
+            start, end, members = stretches[-1]
+            stretches[-1] = (start, max(end, high), [*members, arg])
         else:
-            found.append((low, high, [arg]))
-    return found
+            stretches.append((low, high, [arg]))
+    return stretches
 
 
-# -- after the launch
+# -- decoding
 
 
 def _reports(
@@ -215,18 +215,19 @@ def _reports(
     records: npt.NDArray[np.uint32],
     arguments: Sequence[Any],
 ) -> list[SanitizerReport]:
-    """The findings in the order of the source, one per place and other side."""
+    """Return the reports in source order, one per kind and set of source locations."""
     if not records[:, 0].any():
         return []
-    made: dict[tuple[Any, ...], SanitizerReport] = {}
+    reports: dict[tuple[Any, ...], SanitizerReport] = {}
     for number in np.flatnonzero(records[:, 0]).tolist():
         values = _values(expected.value_kinds.get(number, ()), records[number], arguments)
         report = _report(expected, artifact, groups, artifact.sites[number], values, records[number])
         ends = {report.loc} if report.other is None else {report.loc, report.other.loc}
-        made.setdefault((report.kind, frozenset(ends)), report)
-    racing = {loc for report in made.values() if report.other is not None for loc in (report.loc, report.other.loc)}
-    told = [r for r in made.values() if r.kind != "uninitialised_read" or r.loc not in racing]  # the race explains it
-    return sorted(told, key=lambda report: (report.file, report.line, report.col))
+        reports.setdefault((report.kind, frozenset(ends)), report)
+    racing = {loc for report in reports.values() if report.other is not None for loc in (report.loc, report.other.loc)}
+    # a race at a location explains an uninitialized read there
+    result = [r for r in reports.values() if r.kind != "uninitialised_read" or r.loc not in racing]
+    return sorted(result, key=lambda report: (report.file, report.line, report.col))
 
 
 def _report(
@@ -249,7 +250,9 @@ def _report(
 
 
 def _local_size(artifact: KernelArtifact) -> Triple:
-    """The workgroup as the kernel sees it; code may be emitted for a one-dimensional one."""
+    """Return the workgroup size of the source kernel; the code may be emitted for a flattened, one-dimensional
+    workgroup.
+    """
     size: Triple = artifact.info["sanitizer"].local_size
     return size
 
@@ -257,33 +260,33 @@ def _local_size(artifact: KernelArtifact) -> Triple:
 def _values(
     kinds: tuple[str | HostValue, ...], words: npt.NDArray[np.uint32], arguments: Sequence[Any]
 ) -> tuple[Any, ...]:
-    """What the record holds, and what the arguments of the launch say."""
+    """Decode the values of a report from its record and the arguments of the launch."""
     raw = np.ascontiguousarray(words[FIRST_VALUE:])
-    found: list[Any] = []
+    values: list[Any] = []
     position = 0
     for kind in kinds:
         if isinstance(kind, HostValue):
-            found.append(kind.number if kind.arg < 0 else arguments[kind.arg].shape[kind.axis])
+            values.append(kind.number if kind.arg < 0 else arguments[kind.arg].shape[kind.axis])
             continue
         pair = raw[2 * position : 2 * position + 2]
         position += 1
         if kind == "f32":
-            found.append(float(pair[:1].view(np.float32)[0]))
+            values.append(float(pair[:1].view(np.float32)[0]))
         else:
             as_type = {"f64": np.float64, "int": np.int64, "uint": np.uint64}[kind]
-            found.append(pair.view(as_type)[0].item())
-    return tuple(found)
+            values.append(pair.view(as_type)[0].item())
+    return tuple(values)
 
 
 def _invocation(group: int, number: int, groups: Grid, local: Triple) -> Invocation:
-    """The invocation of a number in the workgroup of a number."""
+    """Return the invocation with linear local id `number` in the workgroup with linear id `group`."""
     group_id, local_id = _unravel(group, groups), _unravel(number, local)
     ids = [g * s + i for g, s, i in zip(group_id, local, local_id, strict=True)]
     return Invocation((ids[0], ids[1], ids[2]), group_id, local_id)
 
 
 def _other_side(expected: SanitizerPlan, word: int, groups: Grid, local: Triple) -> Access:
-    """The access that a shadow word names."""
+    """Decode the access that a shadow word describes."""
     site = (word >> HASH_BITS) & ((1 << SITE_BITS) - 1)
     invocation = (word >> (HASH_BITS + SITE_BITS + EPOCH_BITS)) & ((1 << LOCAL_BITS) - 1)
     group = word >> (HASH_BITS + SITE_BITS + EPOCH_BITS + LOCAL_BITS)

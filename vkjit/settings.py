@@ -1,7 +1,7 @@
-"""Settings in the environment: which there are, and those that are on or off.
+"""Environment variables that configure vkjit, and the parsing of boolean ones.
 
-Enters: the name of a variable. Leaves: whether it is on. Holds: text that means neither is an error, wherever the setting is asked
-for, as somebody meant something by it. Settings with values of their own are read where they matter.
+A boolean variable that is neither 0 nor 1 is an error at every use: a typo must not silently select the default.
+Variables with other values are parsed where they are used.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SETTINGS: dict[str, str] = {
 
 
 def switch(name: str) -> bool | None:
-    """Whether a variable says 1 (True) or 0 (False); None where it isn't set, or empty. Raises ArgumentError for anything else."""
+    """Return True for 1, False for 0 and None if the variable is unset or empty. Raises ArgumentError for other values."""
     text = os.environ.get(name, "").strip()
     if text not in ("", "0", "1"):
         raise ArgumentError(f"{name} is {text!r}: expected 0 or 1")
@@ -50,5 +50,5 @@ def switch(name: str) -> bool | None:
 
 
 def unknown() -> list[str]:
-    """Variables of the environment that are named like settings, but are none."""
+    """Return the environment variables that start with VKJIT_ but aren't settings."""
     return sorted(name for name in os.environ if name.startswith("VKJIT_") and name not in SETTINGS)

@@ -1,4 +1,4 @@
-"""Special functions of tensors under PyTorch's names: `vk.special.ndtr(x)`."""
+"""Special functions under PyTorch's names: `vk.special.ndtr(x)`."""
 
 from __future__ import annotations
 

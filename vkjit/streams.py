@@ -1,8 +1,7 @@
-"""Streams and events for users: work that may overlap, points in it to wait for, and time between them.
+"""Streams and events: overlapping work, synchronization and timing.
 
-Enters: devices and priorities. Leaves: `Stream`, `Event`, `current_stream`. Holds: streams never change results: work that
-uses the same memory runs in the order of the calls, whichever streams it is in. So events are for the host, for time,
-and for order between things that share no memory.
+Streams never change results: operations that access the same memory run in the order of the calls, in any stream.
+Events are therefore only needed for the host, for timing, and to order work that shares no memory.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ __all__ = ["Event", "Stream", "current_stream"]
 
 
 class Stream:
-    """An order of work on a device (the default one if none is named).
+    """A queue of work on a device (default: the default device).
 
-    `with stream:` sends what this thread launches and copies on that device into the stream; each thread has its own
-    current stream. `priority`: above 0 goes before other streams, below 0 after them, where the device can tell.
-    `copies`: a stream for uploads, downloads and copies alone, which run beside kernels on GPUs that have hardware for it;
-    launching a kernel in it is an ArgumentError. Raises ArgumentError for a priority that is no integer;
-    DeviceNotFoundError.
+    `with stream:` makes the stream current for this thread's launches and copies on that device; each thread has its
+    own current stream. Work of a stream with positive `priority` runs before, with negative `priority` after that of
+    other streams, if the device supports priorities. With `copies`, the stream accepts only uploads, downloads and
+    copies, which overlap with kernels on GPUs with copy engines; launching a kernel in it raises ArgumentError. Raises
+    ArgumentError if `priority` isn't an integer, DeviceNotFoundError.
     """
 
     def __init__(self, device: int | str | Device | None = None, *, priority: int = 0, copies: bool = False) -> None:
@@ -37,18 +36,18 @@ class Stream:
 
     @classmethod
     def _of(cls, stream: DeviceStream) -> Stream:
-        made = cls.__new__(cls)
-        made._stream, made._of_thread = stream, threading.local()
-        return made
+        wrapper = cls.__new__(cls)
+        wrapper._stream, wrapper._of_thread = stream, threading.local()
+        return wrapper
 
     @property
     def device(self) -> Device:
-        """The stream's device."""
+        """The device of the stream."""
         return self._stream.device
 
     @property
     def priority(self) -> int:
-        """As it was asked for."""
+        """The requested priority."""
         return self._stream.priority
 
     def __repr__(self) -> str:
@@ -61,12 +60,12 @@ class Stream:
         return hash(id(self._stream))
 
     def __enter__(self) -> Stream:
-        former, here = getattr(self._of_thread, "former", ()), self.device.stream
-        self._of_thread.former = (*former, here)
+        former, current = getattr(self._of_thread, "former", ()), self.device.stream
+        self._of_thread.former = (*former, current)
         try:
             self.device.stream = self._stream
-        except BaseException:  # an interruption: the block isn't entered, and nobody calls __exit__
-            self._of_thread.former, self.device.stream = former, here
+        except BaseException:  # an interrupt: the block isn't entered, so __exit__ won't be called
+            self._of_thread.former, self.device.stream = former, current
             raise
         return self
 
@@ -83,32 +82,32 @@ class Stream:
         self._of_thread.former = former[:-1]
 
     def synchronize(self) -> None:
-        """Waits for everything launched in this stream so far; raises what kernels reported."""
+        """Wait for all work launched in this stream so far. Raises errors that kernels reported."""
         self._stream.synchronize()
 
     def query(self) -> bool:
-        """Whether everything launched in this stream so far is complete; never waits."""
+        """Return True if all work launched in this stream so far is complete. Never blocks."""
         return self._stream.query()
 
     def record_event(self, event: Event | None = None) -> Event:
-        """Records an event (a new one if none is given) after everything launched in this stream so far."""
+        """Record an event (a new one by default) after all work launched in this stream so far."""
         event = Event() if event is None else event
         event.record(self)
         return event
 
     def wait_event(self, event: Event) -> None:
-        """Has what is launched here from now on run after the event; the host doesn't wait."""
+        """Make all future work in this stream wait for the event. Doesn't block the host."""
         if not isinstance(event, Event):
             raise ArgumentError(f"wait_event() takes a vk.Event, found {event!r}")
         event.wait(self)
 
     def wait_stream(self, other: Stream) -> None:
-        """Has what is launched here from now on run after everything launched in the other stream so far."""
+        """Make all future work in this stream wait for all work launched in the other stream so far."""
         self.wait_event(_checked(other, "wait_stream()").record_event())
 
 
 class Event:
-    """A point in a stream. With `timing`, the device notes when it gets there.
+    """A marker in a stream. With `timing`, the device records the time at which it is reached.
 
     An event that was never recorded counts as complete.
     """
@@ -118,8 +117,8 @@ class Event:
         self._event: DeviceEvent | None = None
 
     def record(self, stream: Stream | None = None) -> None:
-        """Marks everything launched so far in the stream (this thread's current stream of the default device if none
-        is given). Recording again moves the event.
+        """Record the event after all work launched in the stream so far (default: this thread's current stream on the
+        default device). Recording again moves the event.
         """
         chosen = default_device().stream if stream is None else _checked(stream, "record()")._stream
         if self._event is None or self._event.device is not chosen.device:
@@ -127,27 +126,27 @@ class Event:
         self._event.record(chosen)
 
     def wait(self, stream: Stream | None = None) -> None:
-        """Has what is launched in the stream (the current one) from now on run after the event. The host doesn't wait.
+        """Make all future work in the stream (default: the current stream) wait for this event. Doesn't block the host.
 
-        Raises ArgumentError for an event of another device: wait for that one with `synchronize()`.
+        Raises ArgumentError for an event of another device; use `synchronize()` for those.
         """
         if self._event is not None:
             chosen = default_device().stream if stream is None else _checked(stream, "wait()")._stream
             chosen.wait_event(self._event)
 
     def query(self) -> bool:
-        """Whether everything that the event marks is complete; never waits."""
+        """Return True if all work that the event marks is complete. Never blocks."""
         return self._event is None or self._event.query()
 
     def synchronize(self) -> None:
-        """Waits for everything that the event marks."""
+        """Wait for all work that the event marks."""
         if self._event is not None:
             self._event.synchronize()
 
     def elapsed_time(self, end: Event) -> float:
-        """Milliseconds from this event to `end` as the device measured them; waits for both.
+        """Return the device time from this event to `end` in milliseconds. Waits for both.
 
-        Raises ArgumentError for events without timing or never recorded, FeatureError where a device has no timestamps.
+        Raises ArgumentError for events without timing or never recorded, FeatureError if the device has no timestamps.
         """
         if not isinstance(end, Event) or self._event is None or end._event is None:
             raise ArgumentError("elapsed_time needs two recorded events: call record() on both first")
@@ -161,5 +160,5 @@ def _checked(stream: Stream, what: str) -> Stream:
 
 
 def current_stream(device: int | str | Device | None = None) -> Stream:
-    """The stream that this thread's launches on the device (the default one) go to."""
+    """Return this thread's current stream on the device (default: the default device)."""
     return Stream._of(open_device(device).stream)

@@ -63,6 +63,7 @@ def test_reductions(
     check(device, kernel, reference, elements=given, dtypes=[vk.f32], dims={"R": (1, 600)})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [False, True], ids=["columns", "rows"])
 def test_tiles_of_products(device: Any, rows: bool) -> None:
     given = {"ACC": [vk.f32], "A_ROWS": [rows], "B_ROWS": [rows]}

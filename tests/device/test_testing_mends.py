@@ -142,6 +142,7 @@ def test_what_is_right_without_nan() -> None:
     assert "all inputs without NaN and infinities that were tried come out right" in str(failure)
 
 
+@pytest.mark.slow
 def test_a_loop_without_end_is_found(tmp_path: Any) -> None:
     failure = failure_of(halves, lambda x: np.clip(x, 0, 8), elements={"x": 3}, dims={"N": 1})
     assert failure.reports[0].kind == "loop_limit" and "checks='loops'" in failure.script

@@ -111,7 +111,9 @@ def unordered(trace: Trace) -> list[tuple[Command, Command]]:
                 (earlier, item)
                 for memory in {access.memory for access in item.accesses}
                 for earlier, queue, place in seen[memory]
-                if clock.get((queue, _needs_copies(earlier, item)), 0) <= place and earlier.conflicts(item)
+                if clock.get((queue, True), 0) <= place  # what copies wrote is never ordered before the rest is
+                and clock.get((queue, _needs_copies(earlier, item)), 0) <= place
+                and earlier.conflicts(item)
             ]
             for memory in {access.memory for access in item.accesses}:
                 seen[memory].append((item, event.queue, counts[event.queue]))

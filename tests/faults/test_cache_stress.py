@@ -18,6 +18,7 @@ def devices() -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_damage_kills_and_edits_change_no_result(devices: list[str]) -> None:
     report = cache_stress.stress(seconds=4, workers=2, kernels=8, devices=devices, seed=random.randrange(1000))
     assert not report.failures, report.text()

@@ -41,15 +41,6 @@ def physical() -> Any:
     return physical_devices(get_instance())[usable[0].index]
 
 
-@pytest.fixture(autouse=True)
-def young() -> Iterator[None]:
-    """What earlier tests left needn't be looked through each time that garbage is collected."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
 @contextlib.contextmanager
 def no_leak() -> Iterator[None]:
     gc.collect()

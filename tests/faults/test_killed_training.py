@@ -13,10 +13,15 @@ from vkjit import io
 STEPS, EVERY = 9, 3
 
 
-@pytest.mark.parametrize("after", [5, 3000], ids=["header", "tensors"])
-def test_a_killed_training_goes_on_to_the_same_bits(tmp_path: Path, after: int) -> None:
-    unbroken = digest_of(follow(start(tmp_path / "unbroken.safetensors", "interpreter", STEPS, EVERY)))
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The digest of a training that nothing stopped."""
+    path = tmp_path_factory.mktemp("unbroken") / "unbroken.safetensors"
+    return digest_of(follow(start(path, "interpreter", STEPS, EVERY)))
 
+
+@pytest.mark.parametrize("after", [5, 3000], ids=["header", "tensors"])
+def test_a_killed_training_goes_on_to_the_same_bits(unbroken: str, tmp_path: Path, after: int) -> None:
     path = tmp_path / "killed.safetensors"
     said = follow(start(path, "interpreter", STEPS, EVERY), until="step 5")
     assert said[-1] == "step 5"

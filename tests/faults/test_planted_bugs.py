@@ -27,9 +27,12 @@ def test_the_list() -> None:
     assert all(bug.text for bug in BUGS)
 
 
-@pytest.mark.parametrize("name", ["remainder_of_c", "lossy_cast_chain", "cse_across_stores", "sroa_mixes_rows"])
-def test_planted_bugs_are_found(name: str) -> None:
-    count, found = find_bug(LIST, name, seed=1, programs=400, devices=())
+@pytest.mark.parametrize(
+    ("name", "seed"), [("remainder_of_c", 3), ("lossy_cast_chain", 3), ("cse_across_stores", 3), ("sroa_mixes_rows", 8)]
+)
+def test_planted_bugs_are_found(name: str, seed: int) -> None:
+    """With seeds under which a few programs are enough; other bugs, and other seeds, may take hundreds."""
+    count, found = find_bug(LIST, name, seed=seed, programs=400, devices=())
     assert found is not None, f"{name} not found in {count} programs"
     parse_program(found["program"])
 

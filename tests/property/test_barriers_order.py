@@ -11,6 +11,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.selection import examples
 from vkjit.ir import BOOL, F32, Array, Builder, Function, Module, Op, Region, Value, verify
 from vkjit.ir.rewrite import clone_module, constant_of
 from vkjit.passes.barriers import RemoveBarriers
@@ -110,7 +111,7 @@ def barriers(module: Module) -> list[Op]:
     return [op for op in module.kernel.body.walk() if op.name == "barrier"]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(seed=st.integers(0, 2**32), truths=st.tuples(*[st.booleans()] * CONDITIONS))
 def test_order_stays(seed: int, truths: tuple[bool, ...]) -> None:
     module = Maker(seed).make()

@@ -15,6 +15,7 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.selection import examples
 from tests.unit.frontend_run import apply
 
 NAMES = ("a", "b", "c", "d")
@@ -113,7 +114,9 @@ def made(source: str) -> Callable[..., Any]:
     return scope["generated"]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(functions())
 def test_generated_functions(source: str) -> None:
     function = made(source)

@@ -7,11 +7,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.property.interp_programs import Evaluator, programs
+from tests.selection import examples
 from vkjit.interp import run_module
 from vkjit.ir import Module, verify
 
 GROUPS, LOCAL = 5, 16
-SETTINGS = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+SETTINGS = settings(
+    max_examples=examples(120), deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+)
 
 
 @SETTINGS

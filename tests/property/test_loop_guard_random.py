@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from tests.selection import examples
 from vkjit import dtypes
 from vkjit.errors import LoopLimitError
 from vkjit.interp import run_module
@@ -208,7 +209,7 @@ def guarded(program: tuple[Any, ...], cap: int, arithmetic: bool) -> tuple[Modul
     return module, [data, np.zeros(LANES, np.int32)]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(statements(4, False), st.integers(1, 30), st.booleans())
 def test_what_the_driver_cuts_is_reported(program: tuple[Any, ...], short: int, arithmetic: bool) -> None:
     program = without_dead_ends(program)
@@ -220,7 +221,7 @@ def test_what_the_driver_cuts_is_reported(program: tuple[Any, ...], short: int, 
         run_module(module, 1, arguments, subgroup_size=LANES)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(statements(4, False), st.booleans())
 def test_what_is_far_below_the_cap_is_not_reported(program: tuple[Any, ...], arithmetic: bool) -> None:
     """Also the least favourable way of counting is off by no more than the width, and what untaken paths cost."""

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from tests.selection import examples
 from tests.unit.lowering import FLOATS, INTEGERS, LOCAL, Values, first_difference, lowered, operation, run
 from vkjit import dtypes
 from vkjit.dtypes import DType
@@ -45,25 +46,25 @@ def agrees(name: str, dtype: DType, values: tuple[Values, ...]) -> None:
     assert first_difference(found, expected, *values) == ""
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.sampled_from(DIVISIONS), of_types(INTEGERS, 2))
 def test_integer_division(name: str, case: tuple[DType, tuple[Values, ...]]) -> None:
     agrees(name, *case)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.sampled_from((*DIVISIONS, "min", "max", "copysign")), of_types(FLOATS, 2))
 def test_floats(name: str, case: tuple[DType, tuple[Values, ...]]) -> None:
     agrees(name, *case)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.sampled_from(("shl", "shr", "pow")), of_types(INTEGERS, 2))
 def test_shifts_and_powers(name: str, case: tuple[DType, tuple[Values, ...]]) -> None:
     agrees(name, *case)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(of_types((*INTEGERS, *FLOATS), 1), st.sampled_from((*INTEGERS, *FLOATS, dtypes.boolean)))
 def test_conversions(case: tuple[DType, tuple[Values, ...]], target: DType) -> None:
     source, (values,) = case
@@ -73,7 +74,7 @@ def test_conversions(case: tuple[DType, tuple[Values, ...]], target: DType) -> N
     assert first_difference(found, expected, values) == ""
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(hnp.arrays(np.float64, LOCAL), st.integers(0, 1100))
 def test_remainders_of_far_apart_numbers(x: Values, exponent: int) -> None:
     """Quotients of any size: the remainder is exact."""

@@ -12,13 +12,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tests.property.programs import GROUPS, arguments, modules
+from tests.selection import examples
 from vkjit.interp import run_module
 from vkjit.ir import Module, print_module, verify
 from vkjit.ir.parser import parse_module
 from vkjit.ir.rewrite import clone_module
 from vkjit.tools.opt import run_passes
 
-EXAMPLES = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+EXAMPLES = settings(max_examples=examples(30), deadline=None, suppress_health_check=list(HealthCheck))
 
 CHAINS = [
     ("fold", "high"),

@@ -20,6 +20,7 @@ from hypothesis.stateful import (
 )
 
 import vkjit as vk
+from tests.selection import examples
 
 SIZES = st.sampled_from([1, 3, 64, 1000, 40_000])
 
@@ -145,7 +146,7 @@ def test_any_order_of_calls_gives_what_numpy_gives(device: Any, steps: int) -> N
     run_state_machine_as_test(
         OnDevice,
         settings=settings(
-            max_examples=25,
+            max_examples=examples(25),
             stateful_step_count=steps,
             deadline=None,
             database=None,

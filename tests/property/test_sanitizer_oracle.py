@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import vkjit as vk
+from tests.selection import examples
 
 SIZE, CELLS = 8, 3
 NOTHING, READ, WRITE, ADD, LOOK, PUT = range(6)
@@ -154,7 +155,9 @@ def run_on(device: Any, program: tuple[Any, Any, Any], *, shared: bool) -> None:
     judge(reports, program, shared=shared)
 
 
-SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SETTINGS = settings(
+    max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 @SETTINGS

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.selection import examples
 from vkjit.errors import BoundsError
 from vkjit.interp import run_module
 from vkjit.ir import verify
@@ -83,7 +84,7 @@ def outcome(text: str, share: bool, scalars: list[int]) -> tuple[str, list[bytes
     return message, [array.tobytes() for array in arrays]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     start=st.integers(0, 3),
     step=st.integers(1, 3),

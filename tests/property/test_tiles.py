@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vkjit as vk
+from tests.selection import examples
 from vkjit.stdlib.tile_attention import attention
 from vkjit.stdlib.tile_gemm import gemm
 from vkjit.stdlib.tile_rows import softmax
@@ -15,7 +16,7 @@ SIZES = st.integers(0, 40)
 EPS = float(np.finfo(np.float32).eps)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(SIZES, SIZES, SIZES, st.booleans(), st.booleans(), st.integers(0, 99))
 def test_products(m: int, k: int, n: int, a_turned: bool, b_turned: bool, seed: int) -> None:
     random = np.random.default_rng(seed)
@@ -28,7 +29,7 @@ def test_products(m: int, k: int, n: int, a_turned: bool, b_turned: bool, seed: 
     assert (np.abs(c - np.matmul(a, b, dtype=np.float64)) <= bound).all()
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(st.integers(0, 5), st.integers(1, 64), st.floats(-1e4, 1e4, width=32), st.integers(0, 99))
 def test_softmax_does_not_change_with_a_shift(rows: int, columns: int, shift: float, seed: int) -> None:
     x = (np.random.default_rng(seed).integers(-64, 65, (rows, columns)) / 8).astype(np.float32)
@@ -39,7 +40,7 @@ def test_softmax_does_not_change_with_a_shift(rows: int, columns: int, shift: fl
     np.testing.assert_allclose(found.sum(axis=1), np.ones(rows), rtol=(columns + 4) * EPS)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(st.integers(1, 20), st.integers(1, 30), st.integers(1, 16), st.integers(0, 99))
 def test_attention_gives_means_of_the_values(m: int, n: int, d: int, seed: int) -> None:
     random = np.random.default_rng(seed)

@@ -8,6 +8,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -34,6 +36,14 @@ def files() -> tuple[Path, ...]:
             if not any(part.startswith((".", "__")) for part in Path(folder).relative_to(ROOT).parts)
         ]
     return tuple(path for path in found if path.is_file() and not path.is_symlink())
+
+
+def kept_folder(config: pytest.Config, name: str, otherwise: Path) -> Path:
+    """A folder that is still there in the next run, for what tools find out again and again; `otherwise` where pytest keeps
+    nothing.
+    """
+    cache = getattr(config, "cache", None)
+    return otherwise / name if cache is None else Path(cache.mkdir(name))
 
 
 def python_files() -> tuple[Path, ...]:

@@ -102,6 +102,7 @@ def test_an_unknown_group_is_named_with_those_that_exist() -> None:
     assert "no group nothing; there are: " in done.stderr
 
 
+@pytest.mark.slow
 def test_a_measured_row_is_printed_and_written(tmp_path: Path) -> None:
     file = tmp_path / "results.json"
     done = _benchmarks("compile", "--only", "import", "--json", str(file))

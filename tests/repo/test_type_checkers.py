@@ -29,11 +29,13 @@ def installed(module: str) -> None:
         pytest.skip(f"{module} isn't installed: pip install {module}")
 
 
-def test_mypy(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_mypy(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """With the settings of the project, which ask for no annotations in kernels."""
     installed("mypy")
     (tmp_path / "mistake.py").write_text(MISTAKE, encoding="utf-8")
-    command = [sys.executable, "-m", "mypy", "--follow-imports=silent", f"--cache-dir={tmp_path / 'cache'}", "examples"]
+    cache = checkout.kept_folder(request.config, "mypy-examples", tmp_path)
+    command = [sys.executable, "-m", "mypy", "--follow-imports=silent", f"--cache-dir={cache}", "examples"]
     command.append(str(tmp_path / "mistake.py"))
     done = subprocess.run(command, cwd=checkout.ROOT, capture_output=True, text=True, check=False)
     errors = [line for line in done.stdout.splitlines() if ": error:" in line]
@@ -41,6 +43,7 @@ def test_mypy(tmp_path: Path) -> None:
     assert all("mistake.py" in line for line in errors), "\n".join(errors)
 
 
+@pytest.mark.slow
 def test_pyright(tmp_path: Path) -> None:
     installed("pyright")
     for path in (checkout.ROOT / "examples").glob("*.py"):

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.repo import checkout
+
 PAGE = Path(__file__).parents[2] / "docs" / "language.md"
 
 
@@ -29,7 +31,8 @@ def test_every_block_runs() -> None:
         exec(compile(block, name, "exec", dont_inherit=True), scope)  # noqa: S102  (kernels from text)
 
 
-def test_kernels_pass_the_type_checker(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_kernels_pass_the_type_checker(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     if shutil.which("mypy", path=str(Path(sys.executable).parent)) is None:
         pytest.skip("mypy isn't installed")
     page = tmp_path / "page.py"
@@ -39,7 +42,7 @@ def test_kernels_pass_the_type_checker(tmp_path: Path) -> None:
         "--follow-imports=silent",
         "--ignore-missing-imports",
         "--no-error-summary",
-        f"--cache-dir={tmp_path}/cache",
+        f"--cache-dir={checkout.kept_folder(request.config, 'mypy-page', tmp_path)}",
     ]
     result = subprocess.run(
         [sys.executable, "-m", "mypy", *options, str(page)],

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.selection import examples
 from vkjit.runtime.allocator import RangeAllocator
 
 ARENA = 1 << 16
@@ -59,7 +60,7 @@ def test_arena_sizes_are_checked(size: int) -> None:
         RangeAllocator().add_arena(1, size)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9000), st.integers(0, 10**6)), max_size=120))
 def test_ranges_never_overlap_and_all_come_back(steps: list[tuple[int, int, int]]) -> None:
     ranges = RangeAllocator()

@@ -241,6 +241,7 @@ def test_settings_of_the_decorator_are_checked_at_once() -> None:
         vk.testing.check(lambda x: x)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_failing_inputs_are_remembered_between_runs(tmp_path: Path) -> None:
     program = tmp_path / "limited_test.py"
     program.write_text(

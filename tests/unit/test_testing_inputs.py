@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import vkjit as vk
+from tests.selection import examples
 from vkjit.testing.case import array, decode, encode
 from vkjit.testing.dimensions import Dimensions, size_table
 from vkjit.testing.directed import directed_cases
@@ -19,7 +20,7 @@ from vkjit.testing.layouts import Layout, image, strays, view_of
 
 T = TypeVar("T", bound=vk.Element)
 TUNED = vk.tune(2, 4)
-FAST = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+FAST = settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck), database=None)
 
 
 @vk.kernel(over="y")
@@ -169,7 +170,7 @@ def test_types_are_those_that_the_kernel_compiles_for() -> None:
     def logarithm(x: vk.In[T, "N"], y: vk.Out[T, "N"]):
         y[vk.global_id(0)] = vk.exp(x[vk.global_id(0)]) * vk.rsqrt(x[vk.global_id(0)])
 
-    result = vk.testing.check_kernel(logarithm, devices="interpreter", max_examples=3)
+    result = vk.testing.check_kernel(logarithm, devices="interpreter", max_examples=examples(3))
     assert set(result.dtypes["T"]) <= {"f32", "f64", "f16", "bf16"} and "f32" in result.dtypes["T"]
     assert "T = vk.i32" in result.left_out
 
@@ -186,7 +187,7 @@ def test_types_are_those_that_the_kernel_compiles_for() -> None:
 )
 def test_settings_that_mean_nothing_are_refused(settings_given: dict[str, Any], text: str) -> None:
     with pytest.raises(vk.ArgumentError) as caught:
-        vk.testing.check_kernel(scale, devices="interpreter", max_examples=2, **settings_given)
+        vk.testing.check_kernel(scale, devices="interpreter", max_examples=examples(2), **settings_given)
     assert text in str(caught.value)
 
 

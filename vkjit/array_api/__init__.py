@@ -1,9 +1,8 @@
-"""The Python array API standard (2024.12) over `vk.Tensor`: `xp = x.__array_namespace__()`.
+"""The Python array API standard (2024.12) for `vk.Tensor`: `xp = x.__array_namespace__()`.
 
-Enters: tensors, and the standard's keyword arguments. Leaves: tensors. Where PyTorch's names and results differ from the
-standard's (sums of unsigned integers, names of arguments, order of results), this namespace follows the standard and
-`vkjit` follows PyTorch. There are no complex numbers, and none of the functions of `linalg` and `fft` that need
-decompositions or complex numbers.
+Where PyTorch differs from the standard (sums of unsigned integers, argument names, order of results), this namespace
+follows the standard and `vkjit` follows PyTorch. There are no complex types, and no functions of `linalg` and `fft`
+that need decompositions or complex numbers.
 """
 
 from __future__ import annotations

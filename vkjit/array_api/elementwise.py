@@ -1,4 +1,4 @@
-"""The array API's elementwise functions."""
+"""The array API standard's elementwise functions."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ bitwise_right_shift = a.bitwise_right_shift
 
 
 def floor_divide(x1: Any, x2: Any, /) -> Tensor:
-    """The quotient rounded down; infinities divided by finite numbers stay infinite (PyTorch's are NaN)."""
+    """Return the quotient rounded down. An infinity divided by a finite number stays infinite (PyTorch gives NaN)."""
     result = a.floor_divide(x1, x2)
     if not result.dtype.is_float:
         return result
@@ -153,23 +153,23 @@ def floor_divide(x1: Any, x2: Any, /) -> Tensor:
 
 
 def clip(x: Tensor, /, min: Any = None, max: Any = None) -> Tensor:
-    """x limited from below and above, in x's type; limits broadcast."""
+    """Return x limited to [min, max], in x's type; the bounds broadcast."""
     tensors = [b for b in (min, max) if isinstance(b, Tensor)]
     shape = broadcast_shapes(x.shape, *(t.shape for t in tensors))
-    wide = expand(x, shape)
+    expanded = expand(x, shape)
     if min is None and max is None:
-        return wide.clone()
-    result = a.clamp(wide, min, max)
+        return expanded.clone()
+    result = a.clamp(expanded, min, max)
     return result if result.dtype is x.dtype else result.to(x.dtype)
 
 
 def where(condition: Tensor, x1: Any, x2: Any, /) -> Tensor:
-    """x1 where the condition is true, else x2."""
+    """Return x1 where the condition is true, else x2."""
     return a.where(condition, x1, x2)
 
 
 def nextafter(x1: Tensor, x2: Tensor, /) -> Tensor:
-    """The neighbour of x1 towards x2, by its bits."""
+    """Return the next representable value after x1 towards x2. Raises DTypeError for types other than f32 and f64."""
     from ..stdlib import special
     from ..tensor.maps import run_map
     from ..tensor.promotion import result_type
@@ -182,6 +182,6 @@ def nextafter(x1: Tensor, x2: Tensor, /) -> Tensor:
 
 
 def sign(x: Any) -> Any:
-    """-1, 0 or 1 by sign; NaN of NaN."""
+    """Return -1, 0 or 1 by sign; NaN gives NaN."""
     signs = e.sign(x)
     return a.where(e.isnan(x), x, signs) if x.dtype.is_float else signs

@@ -1,4 +1,4 @@
-"""The array API's functions of shapes, positions, sets and products."""
+"""The array API standard's manipulation, indexing, sorting, set and linear algebra functions."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ Axes = int | Sequence[int] | None
 
 
 def broadcast_arrays(*arrays: Tensor) -> list[Tensor]:
-    """All stretched to their common shape."""
+    """Broadcast all tensors to their common shape."""
     return list(views.broadcast_tensors(*arrays))
 
 
 def broadcast_shapes(*sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape that all these broadcast to."""
+    """Return the shape that all the given shapes broadcast to."""
     return shapes.broadcast_shapes(*sizes)
 
 
 def broadcast_to(x: Tensor, /, shape: Any) -> Tensor:
-    """x stretched to the shape."""
+    """Broadcast x to the shape."""
     return views.broadcast_to(x, shape)
 
 
 def concat(arrays: Any, /, *, axis: int | None = 0) -> Tensor:
-    """One after the other along an axis; None: of the flattened tensors."""
+    """Concatenate tensors along an axis; None flattens them first."""
     parts = list(arrays)
     if axis is None:
         parts, axis = [views.reshape(x, (x.numel(),)) for x in parts], 0
@@ -45,60 +45,60 @@ def concat(arrays: Any, /, *, axis: int | None = 0) -> Tensor:
 
 
 def expand_dims(x: Tensor, /, axis: int | tuple[int, ...] = 0) -> Tensor:
-    """New axes of size 1."""
-    wanted = (axis,) if isinstance(axis, int) else axis
-    rank = x.ndim + len(wanted)
-    if any(not -rank <= d < rank for d in wanted):
+    """Insert axes of size 1 at the given positions of the result."""
+    axes = (axis,) if isinstance(axis, int) else axis
+    rank = x.ndim + len(axes)
+    if any(not -rank <= d < rank for d in axes):
         raise IndexError(f"expand_dims(): axis {axis} of a result with {rank} axes")
-    for d in sorted(d % rank for d in wanted):
+    for d in sorted(d % rank for d in axes):
         x = views.unsqueeze(x, d)
     return x
 
 
 def squeeze(x: Tensor, /, axis: Any) -> Tensor:
-    """Without axes of size 1."""
-    wanted = (axis,) if isinstance(axis, int) else tuple(axis)
-    if any(x.shape[d] != 1 for d in wanted):
-        raise ShapeError(f"squeeze(): axes {wanted} of shape {x.shape}: expected sizes of 1")
-    return views.squeeze(x, wanted) if wanted else x
+    """Remove the given axes. Raises ShapeError unless their size is 1."""
+    axes = (axis,) if isinstance(axis, int) else tuple(axis)
+    if any(x.shape[d] != 1 for d in axes):
+        raise ShapeError(f"squeeze(): axes {axes} of shape {x.shape}: expected sizes of 1")
+    return views.squeeze(x, axes) if axes else x
 
 
 def flip(x: Tensor, /, *, axis: Axes = None) -> Tensor:
-    """Reversed along axes (None: all)."""
+    """Reverse the elements along axes (None: all)."""
     axes = tuple(range(x.ndim)) if axis is None else (axis,) if isinstance(axis, int) else tuple(axis)
     return views.flip(x, axes)
 
 
 def moveaxis(x: Tensor, source: Any, destination: Any, /) -> Tensor:
-    """Axes moved to other places."""
+    """Move axes to other positions."""
     return views.movedim(x, source, destination)
 
 
 def permute_dims(x: Tensor, /, axes: tuple[int, ...]) -> Tensor:
-    """The axes in another order."""
+    """Permute the axes."""
     return views.permute(x, axes)
 
 
 def matrix_transpose(x: Tensor, /) -> Tensor:
-    """The last two axes exchanged."""
+    """Swap the last two axes."""
     return views.mT(x)
 
 
 def repeat(x: Tensor, repeats: Any, /, *, axis: int | None = None) -> Tensor:
-    """Each element repeated."""
+    """Repeat each element along an axis (None: of the flattened tensor)."""
     return copies.repeat_interleave(x, repeats, axis)
 
 
 def reshape(x: Tensor, /, shape: tuple[int, ...], *, copy: bool | None = None) -> Tensor:
-    """The elements in another shape."""
+    """Return the elements in another shape; `copy=False` requires a view."""
     if copy is False:
         return views.view(x, shape)
-    made = views.reshape(x, shape)
-    return made.clone() if copy and made.shares_memory_with(x) else made
+    result = views.reshape(x, shape)
+    return result.clone() if copy and result.shares_memory_with(x) else result
 
 
 def roll(x: Tensor, /, shift: Any, *, axis: Axes = None) -> Tensor:
-    """Elements moved along axes."""
+    """Rotate elements along axes."""
     if axis is None and not isinstance(shift, int):
         shift = shift[0]
     if isinstance(shift, int) and isinstance(axis, tuple):
@@ -107,32 +107,32 @@ def roll(x: Tensor, /, shift: Any, *, axis: Axes = None) -> Tensor:
 
 
 def stack(arrays: Any, /, *, axis: int = 0) -> Tensor:
-    """Side by side along a new axis."""
+    """Join tensors along a new axis."""
     return copies.stack(list(arrays), axis)
 
 
 def tile(x: Tensor, repetitions: tuple[int, ...], /) -> Tensor:
-    """Side by side along each axis."""
+    """Tile x the given number of times along each axis."""
     return copies.tile(x, repetitions) if repetitions else x.clone()
 
 
 def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
-    """The slices along an axis."""
+    """Return the slices along an axis."""
     return views.unbind(x, axis)
 
 
 def diff(
     x: Tensor, /, *, axis: int = -1, n: int = 1, prepend: Tensor | None = None, append: Tensor | None = None
 ) -> Tensor:
-    """Differences of neighbours along an axis."""
+    """Return the n-th differences of adjacent elements along an axis."""
     return _diff(x, n, axis, prepend, append)
 
 
-# -- positions
+# -- indexing, searching and sorting
 
 
 def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
-    """The slices along an axis at positions."""
+    """Return the slices along an axis at the given indices."""
     if axis is None:
         if x.ndim != 1:
             raise ArgumentError(f"take() of {x.ndim} axes needs axis=")
@@ -141,34 +141,34 @@ def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
 
 
 def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
-    """The elements at positions along an axis."""
+    """Gather elements at the given indices along an axis."""
     return indexing.take_along_dim(x, indices, axis)
 
 
 def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
-    """Where elements aren't 0, one vector per axis."""
+    """Return the indices of nonzero elements, one vector per axis."""
     if x.ndim == 0:
         raise ShapeError("nonzero() takes a tensor with at least one axis")
     return indexing.nonzero(x, as_tuple=True)  # type: ignore[no-any-return]
 
 
 def searchsorted(x1: Tensor, x2: Any, /, *, side: str = "left", sorter: Tensor | None = None) -> Tensor:
-    """How many elements of the sorted x1 lie before each of x2."""
+    """Return the insertion index of each element of x2 in the sorted x1."""
     return sorting.searchsorted(x1, x2, side=side, sorter=sorter)
 
 
 def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
-    """In order along an axis."""
+    """Sort along an axis."""
     return sorting.sort(x, axis, descending, stable).values
 
 
 def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
-    """The places of elements in their order along an axis."""
+    """Return the indices that sort along an axis."""
     return sorting.argsort(x, axis, descending, stable)
 
 
 def isin(x1: Any, x2: Any, /, *, invert: bool = False) -> Tensor:
-    """Whether each element of x1 is in x2."""
+    """Return a bool tensor that is True where an element of x1 occurs in x2, or with `invert`, where it doesn't."""
     return sorting.isin(x1, x2, invert=invert)
 
 
@@ -176,7 +176,7 @@ def isin(x1: Any, x2: Any, /, *, invert: bool = False) -> Tensor:
 
 
 class UniqueAll(NamedTuple):
-    """What `unique_all` gives."""
+    """The result of `unique_all`."""
 
     values: Tensor
     indices: Tensor
@@ -185,36 +185,36 @@ class UniqueAll(NamedTuple):
 
 
 class UniqueCounts(NamedTuple):
-    """What `unique_counts` gives."""
+    """The result of `unique_counts`."""
 
     values: Tensor
     counts: Tensor
 
 
 class UniqueInverse(NamedTuple):
-    """What `unique_inverse` gives."""
+    """The result of `unique_inverse`."""
 
     values: Tensor
     inverse_indices: Tensor
 
 
 def unique_values(x: Tensor, /) -> Tensor:
-    """The distinct elements; each NaN is one."""
+    """Return the distinct elements; NaNs are all distinct."""
     return statistics.unique(x)  # type: ignore[no-any-return]
 
 
 def unique_counts(x: Tensor, /) -> UniqueCounts:
-    """The distinct elements, and how often each occurs."""
+    """Return the distinct elements and how often each occurs."""
     return UniqueCounts(*statistics.unique(x, return_counts=True))
 
 
 def unique_inverse(x: Tensor, /) -> UniqueInverse:
-    """The distinct elements, and which of them each element is."""
+    """Return the distinct elements, and for each element of x its index among them."""
     return UniqueInverse(*statistics.unique(x, return_inverse=True))
 
 
 def unique_all(x: Tensor, /) -> UniqueAll:
-    """The distinct elements, where each occurs first, which of them each element is, how often each occurs."""
+    """Return the distinct elements, the index of each one's first occurrence, the inverse indices, and the counts."""
     values, inverse, counts = statistics.unique(x, return_inverse=True, return_counts=True)
     order = sorting.argsort(views.reshape(x, (x.numel(),)), 0)
     from ..tensor.running import cumsum
@@ -227,7 +227,7 @@ def unique_all(x: Tensor, /) -> UniqueAll:
 
 
 def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:
-    """The matrix product, in the common type."""
+    """Return the matrix product, with both operands promoted to their common type."""
     from ..tensor.promotion import result_type
 
     dtype = result_type(x1.dtype, x2.dtype)
@@ -235,7 +235,7 @@ def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:
 
 
 def tensordot(x1: Tensor, x2: Tensor, /, *, axes: Any = 2) -> Tensor:
-    """Products summed over pairs of axes."""
+    """Contract x1 and x2 over pairs of axes, with both promoted to their common type."""
     from ..tensor.promotion import result_type
 
     dtype = result_type(x1.dtype, x2.dtype)
@@ -243,7 +243,7 @@ def tensordot(x1: Tensor, x2: Tensor, /, *, axes: Any = 2) -> Tensor:
 
 
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
-    """Products summed along an axis."""
+    """Return the dot product along an axis, counted from the end."""
     if x1.dtype.kind == "bool":
         raise DTypeError("vecdot() has no meaning for bool: convert with astype()")
     if not -min(x1.ndim, x2.ndim) <= axis < 0:

@@ -1,4 +1,4 @@
-"""The array API's statistical, searching and utility functions."""
+"""The array API standard's statistical, searching and utility functions."""
 
 from __future__ import annotations
 
@@ -20,78 +20,80 @@ __all__ = [
 Axes = int | Sequence[int] | None
 
 
-def _summed_type(x: Tensor, dtype: Any) -> DType:
-    """The standard's type of sums and products: at least the default integer of the same sign."""
+def _sum_type(x: Tensor, dtype: Any) -> DType:
+    """Return the type of sums and products: without `dtype`, integers and bool widen to the default integer of the same
+    sign.
+    """
     if dtype is not None:
         return dtype  # type: ignore[no-any-return]
     return x.dtype if x.dtype.is_float else dtypes.u64 if x.dtype.kind == "uint" else dtypes.i64
 
 
-def _over(reduce: Any, x: Tensor, axis: Axes, keepdims: bool, **params: Any) -> Tensor:
-    """A reduction of PyTorch's; where no axis is named, of each element alone (PyTorch's then takes all axes)."""
+def _reduced(reduce: Any, x: Tensor, axis: Axes, keepdims: bool, **params: Any) -> Tensor:
+    """Run a reduction. For `axis=()` each element is reduced by itself, where PyTorch would reduce all axes."""
     if axis == ():
         return reduce(unsqueeze(x, -1), -1, **params)  # type: ignore[no-any-return]
     return reduce(x, axis, keepdim=keepdims, **params)  # type: ignore[no-any-return]
 
 
 def sum(x: Tensor, /, *, axis: Axes = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
-    """The sum over axes."""
-    return _over(reductions.sum, x, axis, keepdims, dtype=_summed_type(x, dtype))
+    """Return the sum over axes (None: all)."""
+    return _reduced(reductions.sum, x, axis, keepdims, dtype=_sum_type(x, dtype))
 
 
 def prod(x: Tensor, /, *, axis: Axes = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
-    """The product over axes."""
-    return _over(reductions.prod, x, axis, keepdims, dtype=_summed_type(x, dtype))
+    """Return the product over axes (None: all)."""
+    return _reduced(reductions.prod, x, axis, keepdims, dtype=_sum_type(x, dtype))
 
 
 def mean(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The mean over axes."""
-    return _over(reductions.mean, x, axis, keepdims)
+    """Return the mean over axes (None: all)."""
+    return _reduced(reductions.mean, x, axis, keepdims)
 
 
 def var(x: Tensor, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
-    """The variance over axes."""
-    return _over(reductions.var, x, axis, keepdims, correction=correction)
+    """Return the variance over axes (None: all)."""
+    return _reduced(reductions.var, x, axis, keepdims, correction=correction)
 
 
 def std(x: Tensor, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
-    """The standard deviation over axes."""
-    return _over(reductions.std, x, axis, keepdims, correction=correction)
+    """Return the standard deviation over axes (None: all)."""
+    return _reduced(reductions.std, x, axis, keepdims, correction=correction)
 
 
 def max(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The maximum over axes."""
-    return _over(reductions.amax, x, axis, keepdims)
+    """Return the maximum over axes (None: all)."""
+    return _reduced(reductions.amax, x, axis, keepdims)
 
 
 def min(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The minimum over axes."""
-    return _over(reductions.amin, x, axis, keepdims)
+    """Return the minimum over axes (None: all)."""
+    return _reduced(reductions.amin, x, axis, keepdims)
 
 
 def all(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """Whether no element is 0."""
-    return _over(reductions.all, x, axis, keepdims)
+    """Return True where all elements over the axes (None: all) are nonzero."""
+    return _reduced(reductions.all, x, axis, keepdims)
 
 
 def any(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """Whether any element isn't 0."""
-    return _over(reductions.any, x, axis, keepdims)
+    """Return True where any element over the axes (None: all) is nonzero."""
+    return _reduced(reductions.any, x, axis, keepdims)
 
 
 def argmax(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """Where the maximum lies."""
+    """Return the index of the maximum along an axis (None: of the flattened tensor)."""
     return reductions.argmax(x, axis, keepdims)
 
 
 def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """Where the minimum lies."""
+    """Return the index of the minimum along an axis (None: of the flattened tensor)."""
     return reductions.argmin(x, axis, keepdims)
 
 
 def count_nonzero(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """How many elements aren't 0."""
-    return _over(reductions.sum, x != 0, axis, keepdims)
+    """Return the number of nonzero elements over axes (None: all)."""
+    return _reduced(reductions.sum, x != 0, axis, keepdims)
 
 
 def _cumulative(run: Any, start: int, x: Tensor, axis: int | None, dtype: Any, include_initial: bool) -> Tensor:
@@ -99,7 +101,7 @@ def _cumulative(run: Any, start: int, x: Tensor, axis: int | None, dtype: Any, i
         if x.ndim != 1:
             raise ValueError(f"running results of {x.ndim} axes need axis=")
         axis = 0
-    result = run(x, axis, dtype=_summed_type(x, dtype))
+    result = run(x, axis, dtype=_sum_type(x, dtype))
     if not include_initial:
         return result  # type: ignore[no-any-return]
     axis %= x.ndim
@@ -111,12 +113,12 @@ def _cumulative(run: Any, start: int, x: Tensor, axis: int | None, dtype: Any, i
 def cumulative_sum(
     x: Tensor, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
 ) -> Tensor:
-    """Running sums along an axis."""
+    """Return the cumulative sum along an axis; `include_initial` prepends 0."""
     return _cumulative(running.cumsum, 0, x, axis, dtype, include_initial)
 
 
 def cumulative_prod(
     x: Tensor, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
 ) -> Tensor:
-    """Running products along an axis."""
+    """Return the cumulative product along an axis; `include_initial` prepends 1."""
     return _cumulative(running.cumprod, 1, x, axis, dtype, include_initial)

@@ -1,4 +1,4 @@
-"""The array API's data type functions and its inspection of what a namespace can do."""
+"""The array API standard's data type functions and namespace inspection."""
 
 from __future__ import annotations
 
@@ -60,27 +60,27 @@ def _dtype_of(value: Any) -> DType:
 
 
 def finfo(type: Any, /) -> FloatInfo:
-    """The limits of a float type, or of a tensor's."""
+    """Return the limits of a float type, or of a tensor's type."""
     dtype = _dtype_of(type)
     if not dtype.is_float:
         raise DTypeError(f"finfo() takes a float type, found {dtype!r}")
-    found = np.finfo(dtype.numpy)
+    limits = np.finfo(dtype.numpy)
     return FloatInfo(
-        dtype.bits, float(found.eps), float(found.max), float(found.min), float(found.smallest_normal), dtype
+        dtype.bits, float(limits.eps), float(limits.max), float(limits.min), float(limits.smallest_normal), dtype
     )
 
 
 def iinfo(type: Any, /) -> IntegerInfo:
-    """The limits of an integer type, or of a tensor's."""
+    """Return the limits of an integer type, or of a tensor's type."""
     dtype = _dtype_of(type)
     if not dtype.is_integer:
         raise DTypeError(f"iinfo() takes an integer type, found {dtype!r}")
-    found = np.iinfo(dtype.numpy)
-    return IntegerInfo(dtype.bits, int(found.max), int(found.min), dtype)
+    limits = np.iinfo(dtype.numpy)
+    return IntegerInfo(dtype.bits, int(limits.max), int(limits.min), dtype)
 
 
 def isdtype(dtype: Any, kind: Any) -> bool:
-    """Whether a type is another one, of a kind named by the standard, or any of a tuple of these."""
+    """Return True if `dtype` is `kind`: a type, a kind named by the standard, or any of a tuple of these."""
     if isinstance(kind, tuple):
         return any(isdtype(dtype, k) for k in kind)
     if isinstance(kind, str):
@@ -91,7 +91,7 @@ def isdtype(dtype: Any, kind: Any) -> bool:
 
 
 def can_cast(from_: Any, to: Any, /) -> bool:
-    """Whether type promotion may turn one type into the other."""
+    """Return True if type promotion allows conversion from one type (or a tensor's) to another."""
     source = _dtype_of(from_)
     try:
         return promote_types(source, to) is to
@@ -100,7 +100,7 @@ def can_cast(from_: Any, to: Any, /) -> bool:
 
 
 def result_type(*arrays_and_dtypes: Any) -> DType:
-    """The type that an operation on these has."""
+    """Return the type that the given tensors, types and scalars promote to."""
     tensors = [_dtype_of(a) for a in arrays_and_dtypes if not isinstance(a, (bool, int, float))]
     if not tensors:
         raise ArgumentError("result_type() needs at least one tensor or type")
@@ -108,43 +108,47 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
 
 
 def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Tensor:
-    """x in another type."""
-    made = x.to(dtype=dtype, device=device if device is not None else x.device)
-    return made.clone() if copy and made is x else made
+    """Convert x to another type, and optionally to another device. Copies even if nothing changes, unless `copy` is
+    False.
+    """
+    result = x.to(dtype=dtype, device=device if device is not None else x.device)
+    return result.clone() if copy and result is x else result
 
 
 class Info:
-    """What this namespace can do."""
+    """Inspection of this namespace, as the standard defines it."""
 
     def capabilities(self) -> dict[str, Any]:
-        """Boolean indexing and shapes that depend on values are there."""
+        """Return the optional capabilities: boolean indexing and data-dependent shapes are supported."""
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": None}
 
     def default_device(self) -> Any:
-        """The device that new tensors lie on."""
+        """Return the device on which new tensors are created by default."""
         return default_device()
 
     def devices(self) -> list[Any]:
-        """All devices."""
+        """Return all devices."""
         return [open_device(info) for info in devices()]
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, DType | None]:
-        """The types that Python numbers get."""
+        """Return the default types by kind."""
         del device
         return {
             "real floating": dtypes.f32, "complex floating": None, "integral": dtypes.i64, "indexing": dtypes.i64
         }  # fmt: skip
 
     def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, DType]:
-        """The types of a device, by the standard's names."""
-        there = open_device(device).caps.dtypes
+        """Return the types that a device supports, by the standard's names."""
+        supported = open_device(device).caps.dtypes
         names = {}
         for dtype in (*_KINDS["bool"], *_KINDS["numeric"]):
-            if (dtype.name in there or dtype.name in ("bool", "boolean")) and (kind is None or isdtype(dtype, kind)):
+            if (dtype.name in supported or dtype.name in ("bool", "boolean")) and (
+                kind is None or isdtype(dtype, kind)
+            ):
                 names[_NAMES.get(dtype.name, dtype.name)] = dtype
         return names
 
 
 def __array_namespace_info__() -> Info:  # noqa: N807  # the standard names it so
-    """The inspection object of the namespace."""
+    """Return the namespace's inspection object."""
     return Info()

@@ -1,5 +1,6 @@
-"""Automatic differentiation: recording (`mode`), the tape (`tape`), one gradient rule per operation (`rules`); mixed precision,
-anomaly mode, and activations that are computed again instead of kept.
+"""Automatic differentiation: grad mode (`mode`), the tape (`tape`), a gradient rule per operation (`rules`),
+user-defined operations (`function`), mixed precision (`autocast`), anomaly mode (`anomaly`) and activation
+checkpointing (`checkpoint`).
 """
 
 from .anomaly import detect_anomaly, is_anomaly_enabled, set_detect_anomaly

@@ -1,8 +1,8 @@
-"""Anomaly mode: which operation made the first NaN, and from which line of the user's it was called.
+"""Anomaly mode: find the operation that produced the first NaN, and the user's line that called it.
 
-Enters: operations and walks backwards inside `detect_anomaly()`. Leaves: a `VkjitError` at the first gradient (and, where
-asked for, the first result) that holds NaN where nothing it was computed from does. Every check waits for the device, so
-this is for finding a mistake. Outside the mode nothing of it runs: the tape makes its usual nodes.
+Inside `detect_anomaly()`, a `VkjitError` is raised at the first gradient that holds NaN and, with `forward=True`, at
+the first result that holds NaN although no operand does. Every check waits for the device, so use it for debugging
+only. Outside the mode there is no overhead: the tape creates ordinary nodes.
 """
 
 from __future__ import annotations
@@ -26,11 +26,13 @@ __all__ = ["detect_anomaly", "is_anomaly_enabled", "set_detect_anomaly"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-_OURS = tuple(str(folder) + "/" for folder in {_PACKAGE, _PACKAGE / "stdlib", (_PACKAGE / "stdlib").resolve()})
-"""Where the library's own files lie: their lines are nobody's mistake."""
+_LIBRARY_DIRECTORIES = tuple(
+    str(folder) + "/" for folder in {_PACKAGE, _PACKAGE / "stdlib", (_PACKAGE / "stdlib").resolve()}
+)
+"""Directories of the library's own files, whose frames are skipped in reports."""
 
-_CALLERS = 3
-"""How many callers of the line are shown beside it."""
+_MAX_CALLERS = 3
+"""Number of callers reported in addition to the innermost user frame."""
 
 _users = 0
 _lock = new_lock()
@@ -38,29 +40,29 @@ _lock = new_lock()
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """What the mode looks for in this thread: NaN in gradients, and in results."""
+    """The checks of anomaly mode in a thread: `check_nan` for gradients, `forward` for results."""
 
     check_nan: bool
     forward: bool
 
 
-# -- the user's line
+# -- source locations
 
 
 def _frames() -> tuple[tuple[str, int, str], ...]:
-    """The innermost frames outside the library: file, line, function."""
-    found: list[tuple[str, int, str]] = []
+    """Return the innermost frames outside the library: file, line, function."""
+    frames: list[tuple[str, int, str]] = []
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and len(found) <= _CALLERS:
+    while frame is not None and len(frames) <= _MAX_CALLERS:
         file = frame.f_code.co_filename
-        if not file.startswith(_OURS):
-            found.append((file, frame.f_lineno, frame.f_code.co_name))
+        if not file.startswith(_LIBRARY_DIRECTORIES):
+            frames.append((file, frame.f_lineno, frame.f_code.co_name))
         frame = frame.f_back
-    return tuple(found)
+    return tuple(frames)
 
 
-def _place(frames: Sequence[tuple[str, int, str]]) -> str:
-    """The line that called an operation, and the lines that called that one."""
+def _format_frames(frames: Sequence[tuple[str, int, str]]) -> str:
+    """Format frames as text: the line that called an operation, and that line's callers."""
     if not frames:
         return "it was called from no file"
     lines = []
@@ -73,7 +75,7 @@ def _place(frames: Sequence[tuple[str, int, str]]) -> str:
 
 
 class TracedNode(tape.Node):
-    """A node that knows from which line it was recorded, where that was inside the mode."""
+    """A node that stores the user's frames if it is recorded in anomaly mode."""
 
     __slots__ = ("frames",)
 
@@ -91,7 +93,7 @@ def _origin(node: tape.Node) -> str:
     frames = getattr(node, "frames", None)
     if frames is None:
         return "it was recorded outside of detect_anomaly(): put the forward pass into it to see from which line"
-    return f"it was recorded at\n{_place(frames)}"
+    return f"it was recorded at\n{_format_frames(frames)}"
 
 
 # -- NaN
@@ -108,8 +110,8 @@ def _holds_nan(value: Any) -> bool:
         return bool(any_of(isnan(value.detach())).item())
 
 
-def _unwatched(call: Callable[..., Any], *args: Any, **params: Any) -> Any:
-    """call(...), whose operations are not looked at one by one."""
+def _unchecked(call: Callable[..., Any], *args: Any, **params: Any) -> Any:
+    """Run call(*args, **params) without checking the operations in it."""
     saved, state.watch = state.watch, None
     try:
         return call(*args, **params)
@@ -118,10 +120,10 @@ def _unwatched(call: Callable[..., Any], *args: Any, **params: Any) -> Any:
 
 
 def checked_vjp(node: tape.Node, gradients: Sequence[Any]) -> Sequence[Any]:
-    """The gradients of a node's operands. Raises VkjitError where one of them holds NaN."""
+    """Return the gradients of a node's operands. Raises VkjitError if one of them holds NaN."""
     mode: Anomaly = state.anomaly
     try:
-        results: Sequence[Any] = _unwatched(node.vjp, gradients)
+        results: Sequence[Any] = _unchecked(node.vjp, gradients)
     except VkjitError as error:
         raise VkjitError(
             f"{error}\nThis is the gradient of {_title(node.name, node.params)}; {_origin(node)}"
@@ -129,10 +131,10 @@ def checked_vjp(node: tape.Node, gradients: Sequence[Any]) -> Sequence[Any]:
     if not mode.check_nan:
         return results
     for position, (result, need) in enumerate(zip(results, node.needs, strict=True)):
-        if need and _unwatched(_holds_nan, result):
+        if need and _unchecked(_holds_nan, result):
             shape = result.shape
-            before = any(_unwatched(_holds_nan, g) for g in gradients)
-            came = " (what came to it holds NaN already: backward() was started with it)" if before else ""
+            nan_before = any(_unchecked(_holds_nan, g) for g in gradients)
+            came = " (what came to it holds NaN already: backward() was started with it)" if nan_before else ""
             raise VkjitError(
                 f"the gradient of operand {position} (shape {shape}) of {_title(node.name, node.params)} holds NaN{came}; "
                 f"{_origin(node)}"
@@ -141,16 +143,18 @@ def checked_vjp(node: tape.Node, gradients: Sequence[Any]) -> Sequence[Any]:
 
 
 def watched(name: str, call: Callable[..., Any], args: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    """call(*args, **params), an operation of that name. Raises VkjitError where its result holds NaN and no operand does."""
-    before = _unwatched(lambda: [_holds_nan(a) for a in args])
-    result = _unwatched(call, *args, **params)
-    if any(before):
+    """Run call(*args, **params), an operation of that name. Raises VkjitError if its result holds NaN and no operand
+    does.
+    """
+    nan_operands = _unchecked(lambda: [_holds_nan(a) for a in args])
+    result = _unchecked(call, *args, **params)
+    if any(nan_operands):
         return result
     for position, value in enumerate(result if isinstance(result, tuple) else (result,)):
-        if _unwatched(_holds_nan, value):
+        if _unchecked(_holds_nan, value):
             raise VkjitError(
                 f"result {position} (shape {value.shape}) of {_title(name, params)} holds NaN, and no operand does; it was "
-                f"called at\n{_place(_frames())}"
+                f"called at\n{_format_frames(_frames())}"
             )
     return result
 
@@ -159,10 +163,10 @@ def watched(name: str, call: Callable[..., Any], args: tuple[Any, ...], params: 
 
 
 class set_detect_anomaly:  # noqa: N801  # PyTorch's name
-    """Switches anomaly mode on or off in this thread; as a context manager, until the end of the block.
+    """Switch anomaly mode on or off in this thread; as a context manager, until the end of the block.
 
-    `check_nan=False` looks for no NaN and only adds the forward line to errors of backward. `forward=True` looks at results
-    as well as at gradients.
+    `check_nan=False` skips the search for NaN and only adds the forward line to errors raised in backward.
+    `forward=True` checks results as well as gradients.
     """
 
     def __init__(self, mode: bool, check_nan: bool = True, *, forward: bool = False) -> None:
@@ -182,8 +186,8 @@ class set_detect_anomaly:  # noqa: N801  # PyTorch's name
 class detect_anomaly:  # noqa: N801  # PyTorch's name
     """Context manager and decorator: `with vk.autograd.detect_anomaly(): loss = model(x); loss.backward()`.
 
-    The first gradient that holds NaN raises VkjitError, which names the operation and the line that called it in the forward
-    pass. `check_nan`, `forward`: as for `set_detect_anomaly`.
+    The first gradient that holds NaN raises VkjitError, which names the operation and the line that called it in the
+    forward pass. `check_nan` and `forward` are those of `set_detect_anomaly`.
     """
 
     def __init__(self, check_nan: bool = True, *, forward: bool = False) -> None:
@@ -209,12 +213,12 @@ class detect_anomaly:  # noqa: N801  # PyTorch's name
 
 
 def is_anomaly_enabled() -> bool:
-    """Whether this thread is in anomaly mode."""
+    """Return True if this thread is in anomaly mode."""
     return state.anomaly is not None
 
 
 def _switch(anomaly: Anomaly | None) -> None:
-    """Puts this thread into a mode; the tape makes traced nodes as long as any thread is in one."""
+    """Set this thread's mode. The tape creates traced nodes while any thread is in anomaly mode."""
     global _users
     with _lock:
         _users += (anomaly is not None) - (state.anomaly is not None)

@@ -1,7 +1,8 @@
-"""Mixed precision: inside `autocast` products are computed with 16-bit floats, what needs precision in f32.
+"""Mixed precision: inside `autocast`, matrix products run in a 16-bit float type and precision-sensitive operations in
+f32.
 
-Enters: operands of operations, by name. Leaves: the same operands, f32 tensors among them converted for products, 16-bit ones
-for sums of exponentials, losses and norms. Conversions are recorded, so gradients arrive in the type of each tensor.
+An operation's name decides how its operands are converted. Conversions are recorded, so gradients arrive in each
+tensor's own type.
 """
 
 from __future__ import annotations
@@ -21,21 +22,22 @@ __all__ = ["PRECISE", "PRODUCTS", "autocast", "converted"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 PRODUCTS = frozenset({"attention", "convolution", "linear", "matmul"})
-"""Operations that are computed with 16-bit floats: their sums are kept in f32 all the same."""
+"""Operations that run in the 16-bit type; they accumulate in f32."""
 
 PRECISE = frozenset({
     "batch_norm", "cross_entropy", "cross_entropy_mean", "ctc", "cumsum", "exp", "expm1", "group_norm", "layer_norm", "log",
     "log10", "log1p", "log2", "log_softmax", "logsumexp", "mean", "nll", "norm2", "pow", "prod", "reciprocal", "rsqrt",
     "softmax", "squared_difference", "sum", "var",
 })  # fmt: skip
-"""Operations that are computed in f32."""
+"""Operations that run in f32."""
 
 
 class autocast:  # noqa: N801  # PyTorch's name
     """Context manager and decorator: `with vk.autocast(vk.bf16): loss = ...`; call backward() outside of it.
 
-    dtype: vk.f16 or vk.bf16 (default). With f16 scale the loss by `vk.optim.GradScaler`, whose range it lacks. Parameters stay f32.
-    device_type: the type, or the name of a kind of device as PyTorch takes it, which changes nothing: it holds on every device.
+    `dtype` is vk.f16 or vk.bf16 (default). With f16, scale the loss with `vk.optim.GradScaler`, since f16 has a small
+    exponent range. Parameters stay f32. `device_type` may be the dtype itself; a device type name, as in PyTorch, is
+    ignored, since autocast applies to all devices.
     """
 
     def __init__(
@@ -69,7 +71,7 @@ class autocast:  # noqa: N801  # PyTorch's name
 
 
 def converted(name: str, operands: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The operands of an operation as the type of this thread's autocast wants them."""
+    """Return an operation's operands, converted as this thread's autocast mode requires."""
     dtype = state.autocast
     source: Any
     target: Any
@@ -83,7 +85,7 @@ def converted(name: str, operands: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _joined(operands: tuple[Any, ...], dtype: DType | None) -> tuple[Any, ...]:
-    """Other operations take one type: operands of both are widened."""
+    """Convert operands of other operations to f32 where both f32 and the 16-bit type occur."""
     kinds = {v.dtype for v in operands if hasattr(v, "meta")}
     if dtype not in kinds or dtypes.f32 not in kinds:
         return operands

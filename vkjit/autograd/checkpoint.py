@@ -1,7 +1,7 @@
-"""Activation checkpointing: what lies between two points is computed again in backward instead of being kept.
+"""Activation checkpointing: recompute intermediate values in backward instead of storing them.
 
-Enters: a function and its arguments. Leaves: its result, with one node on the tape. Random numbers are drawn again as they
-were, so that dropout masks are the same.
+A checkpointed call is a single node on the tape. The recomputation restores the random state of the forward pass, so
+dropout masks are the same.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ __all__ = ["checkpoint"]
 
 
 def checkpoint(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """function(*args, **options), keeping only the arguments for backward, which runs the function again.
+    """Run function(*args, **options), keeping only the arguments for backward, which runs the function again.
 
-    The result is a tensor or a tuple of tensors. Parameters that the function uses get their gradients too, and so do tensors in
-    `options`, in lists, or of the scope around the function; so `backward()` can go through it, `vk.autograd.grad()` can't. The
-    function must compute the same when it runs again.
+    The function returns a tensor or a tuple of tensors. Parameters it uses get their gradients too, and so do tensors
+    in `options`, nested in lists, or captured from the enclosing scope. Therefore `backward()` works through a
+    checkpoint, but `vk.autograd.grad()` doesn't. The function must compute the same when it runs again.
     """
     if options:
         function = functools.partial(function, **options)
@@ -31,19 +31,19 @@ def checkpoint(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
     from ..tensor import creation, random
     from ..tensor.tensor import Tensor
 
-    drawn, cast = random.get_rng_state(), state.autocast
+    rng_state, cast = random.get_rng_state(), state.autocast
     with no_grad():
         result = function(*args)
     outputs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
     if not outputs or not all(isinstance(t, Tensor) for t in outputs):
         raise ArgumentError("checkpoint() takes a function that returns a tensor or a tuple of tensors")
-    # results of their own: an argument that is handed through keeps its place on the tape
-    fresh = tuple(t.detach() for t in outputs)
+    # detached, so that an argument that the function returns keeps its own place on the tape
+    detached = tuple(t.detach() for t in outputs)
     anchor = creation.zeros(
         (), device=outputs[0].device, requires_grad=True
-    )  # its parameters aren't among the arguments
-    record("checkpoint", (anchor, *args), {"function": function, "drawn": drawn, "cast": cast}, fresh)
-    return fresh if isinstance(result, (tuple, list)) else fresh[0]
+    )  # makes the node require a gradient even if only parameters of the function do
+    record("checkpoint", (anchor, *args), {"function": function, "drawn": rng_state, "cast": cast}, detached)
+    return detached if isinstance(result, (tuple, list)) else detached[0]
 
 
 @rule("checkpoint", inputs=True)
@@ -60,18 +60,18 @@ def _checkpoint(node: Node, *gradients: Any) -> Sequence[Any]:
     for position, tensor in enumerate(own):
         if node.needs[position + 1]:
             tensor.requires_grad_()
-    now, cast, begin = random.get_rng_state(), state.autocast, mark()
+    rng_state, cast, begin = random.get_rng_state(), state.autocast, mark()
     random.set_rng_state(node.params["drawn"])
     state.autocast = node.params["cast"]
     try:
         with enable_grad():
             result = node.params["function"](*own)
     finally:
-        random.set_rng_state(now)
+        random.set_rng_state(rng_state)
         state.autocast = cast
     outputs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
-    wanted = [(t, g) for t, g in zip(outputs, gradients, strict=True) if g is not None and t.requires_grad]
-    if wanted:
-        # what the function found around it is somebody else's, who may walk it again
-        backward_since(begin, [t for t, _ in wanted], [g for _, g in wanted])
+    roots = [(t, g) for t, g in zip(outputs, gradients, strict=True) if g is not None and t.requires_grad]
+    if roots:
+        # retain what was recorded outside the function: others may still walk it
+        backward_since(begin, [t for t, _ in roots], [g for _, g in roots])
     return (None, *(a.grad if isinstance(a, Tensor) else None for a in own))

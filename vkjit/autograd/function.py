@@ -1,7 +1,7 @@
-"""User-defined operations: a forward and a backward function, often made of kernels of the user's own.
+"""User-defined operations with a custom backward, often built on custom kernels.
 
-Enters: a subclass of `Function` with static methods `forward(ctx, ...)` and `backward(ctx, *gradients)`. Leaves:
-`apply`, which runs forward and puts one node on the tape.
+A subclass of `Function` defines the static methods `forward(ctx, ...)` and `backward(ctx, *gradients)`; `apply` runs
+forward and records one node on the tape.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Context", "Function"]
 
 
 class Context:
-    """What forward hands to backward. Attributes may be set freely; tensors go through `save_for_backward`."""
+    """State passed from forward to backward. Attributes may be set freely; tensors are kept with `save_for_backward`."""
 
     def __init__(self) -> None:
         self._materialize = True
@@ -25,16 +25,16 @@ class Context:
         self.needs_input_grad: tuple[bool, ...] = ()
 
     def save_for_backward(self, *tensors: Any) -> None:
-        """Keeps tensors for backward; a change of them in place before that is an error."""
+        """Keep tensors for backward. Reading them there raises ArgumentError if they were changed in place since."""
         self._saved = tuple((t, getattr(t, "version", 0)) for t in tensors)
 
     def set_materialize_grads(self, value: bool) -> None:
-        """False: backward gets None for results through which nothing came back, rather than zeros."""
+        """With False, backward gets None instead of zeros for results that received no gradient."""
         self._materialize = bool(value)
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
-        """What was kept, checked to be unchanged."""
+        """The kept tensors. Raises ArgumentError if one was changed in place since."""
         for tensor, version in self._saved:
             if getattr(tensor, "version", 0) != version:
                 raise ArgumentError(
@@ -45,7 +45,7 @@ class Context:
 
 
 class Function:
-    """An operation with a gradient of its own.
+    """An operation with a user-defined gradient.
 
     ```python
     class Cube(vk.autograd.Function):
@@ -61,27 +61,28 @@ class Function:
 
     y = Cube.apply(x)
     ```
-    backward gives one gradient (or None) per argument of forward.
+    backward returns one gradient (or None) per argument of forward.
     """
 
     @staticmethod
     def forward(*args: Any, **kwargs: Any) -> Any:
-        """`forward(ctx, *args)` computes the result (a new tensor, or a tuple of them); nothing in it is recorded.
+        """Compute the result in `forward(ctx, *args)`: a new tensor or a tuple of them. Nothing inside is recorded.
 
-        To type checkers it may be overridden with any parameters.
+        The signature lets type checkers accept overrides with any parameters.
         """
         raise ArgumentError("a Function defines forward(ctx, ...) as a static method")
 
     @staticmethod
     def backward(*args: Any, **kwargs: Any) -> Any:
-        """`backward(ctx, *gradients)`: gradients of forward's arguments from those of its results (zeros where nothing
-        came back, or None after `ctx.set_materialize_grads(False)`).
+        """Compute, in `backward(ctx, *gradients)`, the gradients of forward's arguments from those of its results.
+
+        For a result that received no gradient, `gradients` has zeros, or None after `ctx.set_materialize_grads(False)`.
         """
         raise ArgumentError("a Function defines backward(ctx, *gradients) as a static method")
 
     @classmethod
     def apply(cls, *args: Any) -> Any:
-        """Runs forward and records it."""
+        """Run forward and record it."""
         ctx = Context()
         ctx.needs_input_grad = tuple(bool(getattr(a, "requires_grad", False)) for a in args)
         with set_grad_enabled(False):
@@ -91,7 +92,7 @@ class Function:
             for value in args:
                 if hasattr(value, "follow"):
                     value.follow()
-            fresh = tuple(_own(output, args) for output in outputs)
+            fresh = tuple(_with_own_place(output, args) for output in outputs)
             like = [(output.shape, output.dtype, output.device) for output in fresh]
             record("function", args, {"function": cls, "ctx": ctx, "like": like}, fresh)
             return fresh if isinstance(result, tuple) else fresh[0]
@@ -99,15 +100,17 @@ class Function:
 
 
 def _zeros(shape: tuple[int, ...], dtype: Any, device: Any) -> Any:
-    """No gradient, as a tensor."""
+    """Return zeros as the gradient of a result that received none."""
     from ..tensor.creation import zeros
 
     return zeros(shape, dtype=dtype, device=device)
 
 
-def _own(output: Any, args: Sequence[Any]) -> Any:
-    """A result with a place of its own on the tape, also where forward returned one of its arguments. A view of one is not
-    what that becomes by later writes: its way there goes through backward.
+def _with_own_place(output: Any, args: Sequence[Any]) -> Any:
+    """Return a result with its own place on the tape, also where forward returned one of its arguments.
+
+    A view of an argument becomes untracked: its gradient goes through backward, so it can't follow later writes to the
+    argument.
     """
     if any(output is a for a in args):
         return output.detach()
@@ -123,8 +126,8 @@ def _function(node: Node, *gradients: Any) -> Sequence[Any]:
         gradients = tuple(
             _zeros(*like) if g is None else g for g, like in zip(gradients, node.params["like"], strict=True)
         )
-    found = function.backward(ctx, *gradients)
-    results = found if isinstance(found, tuple) else (found,)
+    returned = function.backward(ctx, *gradients)
+    results = returned if isinstance(returned, tuple) else (returned,)
     if len(results) != len(node.edges):
         raise ArgumentError(
             f"{function.__name__}.backward gave {len(results)} gradients, expected one for each of the "

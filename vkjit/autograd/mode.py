@@ -1,4 +1,4 @@
-"""Whether operations are recorded: a flag per thread, and the context managers that set it."""
+"""Per-thread autograd state, and the context managers that switch recording on and off."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _State(threading.local):
-    """What a thread's operations look at: one attribute each, since every operation does."""
+    """Per-thread state that every operation reads; one attribute each keeps that cheap."""
 
     enabled = True
-    """Whether operations are recorded."""
+    """True if operations are recorded."""
     special = False
-    """Whether there is anything else for operations to look at: autocast, or somebody who watches them."""
+    """True if autocast is on or operations are watched."""
     filling = False
-    """Whether a walk backwards adds to `.grad`."""
+    """True during a backward pass that adds to `.grad`."""
     anomaly: Any = None
-    """What anomaly mode looks for, where it is on."""
+    """The settings of anomaly mode (`anomaly.Anomaly`), or None if it is off."""
 
     _autocast: DType | None = None
     _watch: Callable[..., Any] | None = None
 
     @property
     def autocast(self) -> DType | None:
-        """The type that products are computed in, where that isn't their operands' own."""
+        """The 16-bit type of autocast, or None if it is off."""
         return self._autocast
 
     @autocast.setter
@@ -43,7 +43,7 @@ class _State(threading.local):
 
     @property
     def watch(self) -> Callable[..., Any] | None:
-        """Who runs operations in this thread's stead: `watch(name, call, args, params)`."""
+        """Callback through which this thread's operations run, or None: `watch(name, call, args, params)`."""
         return self._watch
 
     @watch.setter
@@ -56,7 +56,7 @@ state = _State()
 
 
 def is_grad_enabled() -> bool:
-    """True where operations on tensors that require gradients are recorded."""
+    """Return True if operations on tensors that require gradients are recorded."""
     return state.enabled
 
 
@@ -86,18 +86,19 @@ class set_grad_enabled:  # noqa: N801  # PyTorch's name
 
 
 def no_grad() -> set_grad_enabled:
-    """Nothing inside is recorded: `with vk.no_grad(): ...` or `@vk.no_grad()`."""
+    """Disable recording: `with vk.no_grad(): ...` or `@vk.no_grad()`."""
     return set_grad_enabled(False)
 
 
 def enable_grad() -> set_grad_enabled:
-    """Records inside a `no_grad` block again."""
+    """Enable recording inside a `no_grad` block."""
     return set_grad_enabled(True)
 
 
 def inference_mode(mode: bool | Callable[..., Any] = True) -> Any:
-    """Another name of `no_grad`, also as `@vk.inference_mode`; with mode=False of `enable_grad`. What is made inside may be used in
-    recorded operations later, as a constant.
+    """Alias of `no_grad`, also as `@vk.inference_mode`; with mode=False, of `enable_grad`.
+
+    Unlike in PyTorch, tensors made inside may be used in recorded operations later, as constants.
     """
     if callable(mode):
         return no_grad()(mode)

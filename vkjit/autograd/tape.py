@@ -1,8 +1,8 @@
-"""The tape: which operation made which tensor, and the walk backwards over it.
+"""The autograd tape: records operations, and computes gradients by walking it backwards.
 
-Enters: operations as they run (`record`). Leaves: gradients (`backward`, `grad`). A node keeps its inputs and outputs;
-a rule of the table `rules` turns gradients of outputs into gradients of inputs. Rules are written with tensor
-operations, so with `create_graph=True` they are recorded in turn.
+`record` adds operations as they run; `backward` and `grad` compute gradients. A node keeps the operands and results
+that the operation's rule (see `RULES`) needs to turn gradients of results into gradients of operands. Rules are written
+with tensor operations, so with `create_graph=True` they are recorded in turn.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ _sequence = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class RuleRow:
-    """A row of the table of gradients: the vector-Jacobian product and what it needs kept."""
+    """A gradient rule: the vector-Jacobian product, and whether it needs operand values (all, or those at some
+    positions) and result values.
+    """
 
     vjp: Rule
     keeps_inputs: bool | tuple[int, ...]
@@ -57,12 +59,15 @@ class RuleRow:
 
 
 RULES: dict[str, RuleRow] = {}
-"""Operation name to its vector-Jacobian product: vjp(node, *gradients of outputs) -> gradient (or None) per input."""
+"""Operation name to its gradient rule. Its VJP is vjp(node, *gradients of results) -> a gradient (or None) per operand.
+"""
 
 
 def rule(name: str, *, inputs: bool | tuple[int, ...] = False, outputs: bool = False) -> Callable[[Rule], Rule]:
-    """Registers the VJP of an operation; refuses a second one. `inputs`, `outputs`: whether their values are needed, of
-    inputs perhaps of some positions only.
+    """Register the VJP of an operation. Raises InternalError if it has one already.
+
+    `inputs`, `outputs`: True if the rule reads the operands' or the results' values; for operands also a tuple of
+    positions.
     """
 
     def register(function: Rule) -> Rule:
@@ -75,14 +80,14 @@ def rule(name: str, *, inputs: bool | tuple[int, ...] = False, outputs: bool = F
 
 
 UNTRACKED: Any = type("Untracked", (), {"__repr__": lambda _self: "UNTRACKED"})()
-"""The root of a view whose way from the tensor that owns its memory isn't known."""
+"""The root of a view whose relation to the tensor that owns its memory isn't known."""
 
 VIEWS = frozenset({"diagonal", "expand", "permute", "reshape", "slice", "windows"})
-"""Operations whose result may lie in the memory of their operand, and then is a part of it as it is."""
+"""Operations whose result may be a view of their operand."""
 
 
 class GradMeta:
-    """What autograd knows of one tensor; outlives the tensor's values while something on the tape refers to it."""
+    """Autograd's data about a tensor; outlives the tensor's values while the tape refers to it."""
 
     __slots__ = ("__weakref__", "device", "dtype", "grad", "hooks", "node", "requires_grad", "retains_grad", "shape")
 
@@ -98,11 +103,11 @@ class GradMeta:
 
 
 class Node:
-    """One recorded operation.
+    """A recorded operation.
 
-    `edges` has the GradMeta of each operand (None for numbers and tensors without gradient), `params` the keyword
-    parameters. `input(i)` and `output(i)` give values that the rule asked to keep, checked for in-place changes.
-    Results are held weakly, so that a tensor that nobody uses is freed at once, with all that its node keeps.
+    `edges` has the GradMeta of each operand (None for scalars and other non-tensors), `params` the keyword parameters.
+    `input(i)` and `output(i)` return values that the rule asked to keep, checked for in-place changes. Results are held
+    by weak references, so a tensor that is no longer used is freed at once, with all that its node keeps.
     """
 
     __slots__ = (
@@ -141,20 +146,20 @@ class Node:
 
     @property
     def results(self) -> list[GradMeta | None]:
-        """What is known of each result; None where the tensor is gone and nothing on the tape depends on it."""
+        """The GradMeta of each result; None if the tensor is gone and nothing on the tape depends on it."""
         return [reference() for reference in self._results]
 
     def input(self, position: int) -> Any:
-        """An operand as it was; an error where it has been changed in place since."""
-        kept = self._inputs
-        if kept is None or (type(kept) is dict and position not in kept):
+        """Return an operand as it was recorded. Raises VkjitError if it was changed in place since."""
+        kept_inputs = self._inputs
+        if kept_inputs is None or (type(kept_inputs) is dict and position not in kept_inputs):
             raise InternalError(f"the gradient rule of {self.name} reads an operand that it did not ask to keep")
-        value, version = kept[position]
+        value, version = kept_inputs[position]
         self._check(value, version, f"operand {position}")
         return value
 
     def output(self, position: int = 0) -> Tensor:
-        """A result as it was, still on the tape (for double backward)."""
+        """Return a result as it was recorded, still on the tape (for double backward)."""
         if self._outputs is None:
             raise InternalError(f"the gradient rule of {self.name} reads a result that it did not ask to keep")
         value, version = self._outputs[position]
@@ -169,12 +174,12 @@ class Node:
             )
 
     def release(self) -> None:
-        """Lets go of what was kept, after a backward pass that doesn't retain the graph."""
+        """Drop the kept values, after a backward pass that doesn't retain the graph."""
         self._inputs = self._outputs = None
         self._released = True
 
     def vjp(self, gradients: Sequence[Gradient]) -> Sequence[Gradient]:
-        """Gradients of the inputs from gradients of the outputs."""
+        """Return the gradients of the operands, given those of the results."""
         if self._released:
             raise VkjitError(
                 f"backward through {self.name} a second time, but what it kept has been released: call "
@@ -191,11 +196,11 @@ class Node:
 
 
 NodeClass: type[Node] = Node
-"""What operations are recorded as; anomaly mode exchanges it."""
+"""The class of newly recorded nodes; anomaly mode replaces it."""
 
 
-def _vjp() -> Callable[[Node, Sequence[Gradient]], Sequence[Gradient]]:
-    """How a walk gets the gradients of a node: as they are, or looked at by anomaly mode."""
+def _vjp_function() -> Callable[[Node, Sequence[Gradient]], Sequence[Gradient]]:
+    """Return the function that computes a node's gradients: the plain one, or the one with anomaly mode's checks."""
     if state.anomaly is None:
         return Node.vjp
     from .anomaly import checked_vjp
@@ -204,18 +209,20 @@ def _vjp() -> Callable[[Node, Sequence[Gradient]], Sequence[Gradient]]:
 
 
 def _tensors_of(value: Any) -> tuple[Any, ...]:
-    """The tensors in a parameter: itself, or what it says it holds (an index taken apart)."""
+    """Return the tensors in a parameter: the value itself, or its `tensors` (those of a parsed index)."""
     if type(value) in _PLAIN:
         return ()
     return (value,) if hasattr(value, "version") else tuple(getattr(value, "tensors", ()))
 
 
 _PLAIN = frozenset({bool, int, float, str, tuple, dict, type(None)})
-"""Types of parameters that hold no tensors, or none that a rule reads as they were."""
+"""Types of parameters that hold no tensors that a rule reads."""
 
 
 def _kept(value: Any) -> tuple[Any, int]:
-    """An operand as it is kept: another object for it, since the tensor's own place on the tape may change; its version."""
+    """Return an operand in the form a node keeps it: an alias, since the tensor's own place on the tape may change, and
+    its version.
+    """
     version = getattr(value, "_version", None)
     return (value, 0) if version is None else (value.alias(), version.value)
 
@@ -223,15 +230,15 @@ def _kept(value: Any) -> tuple[Any, int]:
 def record(
     name: str, inputs: tuple[Any, ...], params: dict[str, Any], outputs: Sequence[Tensor], *, always: bool = False
 ) -> None:
-    """Puts an operation on the tape where one of its inputs requires a gradient and it has a rule. `always`: also while
-    nothing else is recorded.
+    """Record an operation if recording is on (or `always`), an operand requires a gradient, and there is a gradient
+    rule.
     """
     if (state.enabled or always) and any(getattr(v, "requires_grad", False) for v in inputs):
         put(name, inputs, params, outputs)
 
 
 def put(name: str, inputs: tuple[Any, ...], params: dict[str, Any], outputs: Sequence[Tensor]) -> None:
-    """Puts an operation of which an input requires a gradient on the tape, where it has a rule."""
+    """Record an operation with an operand that requires a gradient, if it has a gradient rule."""
     row = RULES.get(name)
     if row is None:
         return
@@ -248,31 +255,36 @@ def put(name: str, inputs: tuple[Any, ...], params: dict[str, Any], outputs: Seq
 
 
 def _find_root(name: str, inputs: tuple[Any, ...], result: Tensor) -> None:
-    """The root of a view that a recorded operation made; it couldn't know that it was being recorded."""
+    """Set the root of an untracked view that a recorded operation returned.
+
+    The forward function ran with recording off, so its view was marked untracked.
+    """
     if all(result._version is not getattr(value, "_version", None) for value in inputs):
-        result._root = None  # a view of what only the operation has seen
+        result._root = None  # a view of memory that the operation allocated
     elif name in VIEWS:
         source = inputs[0]
         result._root = source if source._root is None else source._root
 
 
-_BY_AGE = operator.attrgetter("number")
+_BY_NUMBER = operator.attrgetter("number")
 
 
 def _collect(roots: Sequence[Node]) -> list[Node]:
-    """All nodes that the roots depend on, youngest first: a valid order, since inputs are older than results."""
+    """Return all nodes that the roots depend on, newest first; operands are older than results, so this is a
+    topological order.
+    """
     seen: set[int] = set()
-    found: list[Node] = []
+    nodes: list[Node] = []
     stack = list(roots)
     while stack:
         node = stack.pop()
         if id(node) in seen:
             continue
         seen.add(id(node))
-        found.append(node)
+        nodes.append(node)
         stack += [edge.node for edge in node.edges if edge is not None and edge.node is not None]
-    found.sort(key=_BY_AGE, reverse=True)
-    return found
+    nodes.sort(key=_BY_NUMBER, reverse=True)
+    return nodes
 
 
 def _seed(tensor: Tensor, gradient: Tensor | None) -> Tensor:
@@ -285,16 +297,16 @@ def _seed(tensor: Tensor, gradient: Tensor | None) -> Tensor:
                 f"backward() without a gradient needs a tensor of one element, found shape {tensor.shape}: reduce it "
                 f"(.sum(), .mean()) or pass gradient="
             )
-        made = creation.allocate(tensor.shape, tensor.dtype, tensor.device)
-        creation.write_value(made, 1)
-        return Tensor(made)
+        ones = creation.allocate(tensor.shape, tensor.dtype, tensor.device)
+        creation.write_value(ones, 1)
+        return Tensor(ones)
     if gradient.shape != tensor.shape:
         raise ShapeError(f"the gradient has shape {gradient.shape}, expected the tensor's {tensor.shape}")
     return gradient
 
 
 class RemovableHandle:
-    """A hook in its list; `remove()` takes it out, any number of times."""
+    """A registered hook; `remove()` unregisters it and may be called any number of times."""
 
     def __init__(self, hooks: list[Any], hook: Any) -> None:
         self._hooks: list[Any] | None = hooks
@@ -302,7 +314,7 @@ class RemovableHandle:
         hooks.append(hook)
 
     def remove(self) -> None:
-        """Takes the hook away."""
+        """Unregister the hook."""
         hooks, self._hooks = self._hooks, None
         if hooks is not None:
             hooks.remove(self._hook)
@@ -311,7 +323,7 @@ class RemovableHandle:
 
 
 class _Walk:
-    """One pass backwards: gradients arrive at metas, wait there, and are handed on when their node's turn comes."""
+    """A backward pass: gradients accumulate per tensor (`GradMeta`) until the node that produced the tensor is visited."""
 
     def __init__(self, wanted: Sequence[GradMeta]) -> None:
         self._pending: dict[int, tuple[GradMeta, Tensor]] = {}
@@ -324,7 +336,7 @@ class _Walk:
         self._pending[key] = (meta, gradient if waiting is None else waiting[1] + gradient)
 
     def take(self, meta: GradMeta) -> Tensor | None:
-        """The whole gradient of a tensor, after its hooks."""
+        """Remove and return the accumulated gradient of a tensor, after its hooks."""
         waiting = self._pending.pop(id(meta), None)
         if waiting is None:
             return None
@@ -344,8 +356,9 @@ class _Walk:
         return gradient
 
     def run(self, roots: Sequence[GradMeta], *, retain_graph: bool, fill: bool, since: int = 0) -> None:
-        """Walks from the roots; with `fill`, adds to `.grad` of leaves and of tensors that retain theirs. Nodes older than `since`
-        are retained in any case.
+        """Walk from the roots. With `fill`, add to `.grad` of leaves and of tensors that retain theirs.
+
+        Nodes recorded before `since` keep their values in any case.
         """
         outer, state.filling = state.filling, fill
         try:
@@ -355,7 +368,7 @@ class _Walk:
 
     def _walk(self, roots: Sequence[GradMeta], retain_graph: bool, fill: bool, since: int) -> None:
         fills = _Fills()
-        vjp = _vjp()
+        vjp = _vjp_function()
         for node in _collect([meta.node for meta in roots if meta.node is not None]):
             results = node.results
             gradients = [None if meta is None else self.take(meta) for meta in results]
@@ -368,24 +381,24 @@ class _Walk:
             for edge, need, gradient in zip(node.edges, node.needs, vjp(node, gradients), strict=True):
                 if need and gradient is not None:
                     assert edge is not None
-                    self.deliver(edge, _fitted(node, edge, gradient))
+                    self.deliver(edge, _checked_gradient(node, edge, gradient))
             if not retain_graph and node.number >= since:
                 node.release()
         for meta, _ in list(self._pending.values()):
             gradient = self.take(meta)
             if fill and gradient is not None and meta.node is None:
                 fills.add(meta, gradient)
-        node = gradient = gradients = None  # type: ignore[assignment]  # lets go of what the walk has held
+        node = gradient = gradients = None  # type: ignore[assignment]  # drop the walk's references
         fills.deliver()
 
 
 def is_filling() -> bool:
-    """Whether the walk that calls a rule adds to `.grad`, as `backward()` does and `grad()` doesn't."""
+    """True if the current backward pass adds to `.grad`, as `backward()` does and `grad()` doesn't."""
     return state.filling
 
 
 class _Fills:
-    """Gradients on their way to `.grad`, which has memory of its own: what somebody else holds is copied."""
+    """Gradients collected for `.grad`. Each `.grad` must own its memory, so gradients referenced elsewhere are cloned."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[GradMeta, Tensor]] = []
@@ -394,7 +407,7 @@ class _Fills:
         self._waiting.append((meta, gradient))
 
     def deliver(self) -> None:
-        """Fills `.grad` of all; called when the walk holds no gradient any more."""
+        """Update `.grad` of all tensors; call it when the walk no longer refers to any gradient."""
         memories: dict[int, int] = {}
         for key in [id(pair[1].memory) for pair in self._waiting]:
             memories[key] = memories.get(key, 0) + 1
@@ -403,13 +416,13 @@ class _Fills:
             meta = pair[0]
             if meta.grad is not None:
                 meta.grad = meta.grad + pair[1]
-            elif memories[id(pair[1].memory)] > 1 or _is_held(pair) or not pair[1].is_contiguous():
+            elif memories[id(pair[1].memory)] > 1 or _is_shared(pair) or not pair[1].is_contiguous():
                 meta.grad = pair[1].clone()
             else:
                 meta.grad = pair[1]
 
 
-def _holders(pair: tuple[Any, Any]) -> int:
+def _reference_count(pair: tuple[Any, Any]) -> int:
     return sys.getrefcount(pair[1])
 
 
@@ -420,20 +433,20 @@ class _Probe:
         self.memory = object()
 
 
-def _memory_holders(pair: tuple[Any, Any]) -> int:
+def _memory_reference_count(pair: tuple[Any, Any]) -> int:
     return sys.getrefcount(pair[1].memory)
 
 
-_ALONE = _holders((None, object()))
-_MEMORY_ALONE = _memory_holders((None, _Probe()))
+_UNSHARED_COUNT = _reference_count((None, object()))
+_UNSHARED_MEMORY_COUNT = _memory_reference_count((None, _Probe()))
 
 
-def _is_held(pair: tuple[GradMeta, Tensor]) -> bool:
-    """Whether anything but the pair refers to the tensor, or any other tensor to its memory."""
-    return _holders(pair) > _ALONE or _memory_holders(pair) > _MEMORY_ALONE
+def _is_shared(pair: tuple[GradMeta, Tensor]) -> bool:
+    """True if the gradient tensor is referenced outside the pair, or another tensor shares its memory."""
+    return _reference_count(pair) > _UNSHARED_COUNT or _memory_reference_count(pair) > _UNSHARED_MEMORY_COUNT
 
 
-def _fitted(node: Node, edge: GradMeta, gradient: Tensor) -> Tensor:
+def _checked_gradient(node: Node, edge: GradMeta, gradient: Tensor) -> Tensor:
     if gradient.shape != edge.shape:
         raise InternalError(
             f"the gradient rule of {node.name} gave shape {gradient.shape} for an input of {edge.shape}"
@@ -448,7 +461,11 @@ def backward(
     retain_graph: bool = False,
     create_graph: bool = False,
 ) -> None:
-    """Adds to `.grad` of every leaf that requires a gradient: the gradient of the tensors, weighted by `gradients`."""
+    """Compute the gradients of `tensors`, weighted by `gradients`, and add them to `.grad` of the leaves that require
+    one.
+
+    `gradients` may be omitted for tensors of one element.
+    """
     backward_since(0, tensors, gradients, retain_graph=retain_graph, create_graph=create_graph)
 
 
@@ -460,7 +477,7 @@ def backward_since(
     retain_graph: bool = False,
     create_graph: bool = False,
 ) -> None:
-    """As `backward`; what was recorded before the `mark()` that `since` is can be walked again in any case."""
+    """Run `backward`, but retain the part of the graph recorded before `since`, a value returned by `mark()`."""
     for tensor in tensors:
         if not tensor.requires_grad:
             raise ArgumentError(
@@ -477,7 +494,7 @@ def backward_since(
 
 
 def mark() -> int:
-    """A moment: what is recorded later has a larger number."""
+    """Return a point in time: nodes recorded later have a larger number."""
     return next(_sequence)
 
 
@@ -490,8 +507,9 @@ def grad(
     create_graph: bool = False,
     allow_unused: bool = False,
 ) -> tuple[Any, ...]:
-    """The gradients of `outputs` with respect to `inputs`: one tensor per input, None for those that weren't used where
-    `allow_unused` allows that. `.grad` stays as it is.
+    """Return the gradients of `outputs` with respect to `inputs`, one tensor per input; `.grad` doesn't change.
+
+    An input that wasn't used raises ArgumentError, or gives None with `allow_unused`.
     """
     from ..tensor.tensor import Tensor
 

@@ -1,3 +1,5 @@
-"""Choosing among variants by measuring them: `Kernel.tune` for what a kernel leaves to `vk.tune(...)`, `problem.tune` for
-anything else; `records` keeps what was found.
+"""Autotuning: select among variants by measuring them.
+
+`Kernel.tune` tunes parameters declared with `vk.tune(...)`, `problem.tune` any other set of candidates; `records`
+stores the results on disk.
 """

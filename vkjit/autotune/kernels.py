@@ -1,8 +1,8 @@
-"""Tuning kernels whose Const parameters or local size are left to `vk.tune(...)`.
+"""Autotuning of kernels whose Const parameters or local size are declared with `vk.tune(...)`.
 
-Enters: a kernel and the arguments of a launch. Leaves: a `Record`; and at later launches with arguments of these types and
-shapes on a device of that name and driver, the choices that it found best. Holds: arrays that a kernel writes are copied
-for tuning; the caller's are left alone. Without a record the first choices serve, always the same ones.
+Tuning a call produces a `Record`. Later launches with arguments of the same types and shapes, on a device of the same
+name and driver, use the best choices in it. Arrays that the kernel writes are copied for tuning, so the caller's are
+unchanged. Without a record, the first choices are used.
 """
 
 from __future__ import annotations
@@ -32,72 +32,72 @@ if TYPE_CHECKING:
 __all__ = ["Settings", "settings", "tune_kernel"]
 
 LOCAL = "local="
-"""What the local size is called among choices."""
+"""The name of the local size in choices."""
 BUSY_GROUPS = 64
-"""Workgroups below which the cost model takes a GPU for idle in part."""
+"""Number of workgroups below which the cost model assumes that a GPU is partly idle."""
 HOPELESS = 8.0
-"""Candidates that the cost model expects to be so many times as slow as the best are dropped."""
+"""Candidates whose modeled cost exceeds the best one's by this factor are dropped."""
 
 Choice = tuple[tuple[str, Any], ...]
-"""Names of Const parameters (and `LOCAL`) with their values."""
+"""Const parameters (and `LOCAL`) with their values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """A launch with choices made: by which kernel, and with which further Const arguments."""
+    """A launch with the choices applied: the kernel to launch and additional Const arguments."""
 
     kernel: Kernel
     constants: dict[str, Any]
 
 
-def _open(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, tuple[Any, ...]]:
-    """What a call leaves open, with the choices for it."""
+def _open_choices(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """Return the tunable parameters that a call doesn't set, with their choices."""
     bound = bound_names(kernel.spec, len(args), kwargs)
-    found = {
+    open_choices = {
         p.name: p.default.choices for p in kernel.spec.params if isinstance(p.default, Tune) and p.name not in bound
     }
     if isinstance(kernel.local, Tune):
-        found[LOCAL] = kernel.local.choices
-    return found
+        open_choices[LOCAL] = kernel.local.choices
+    return open_choices
 
 
-def _choices(left: dict[str, tuple[Any, ...]]) -> Iterator[Choice]:
-    """All combinations, the default first."""
-    for values in itertools.product(*left.values()):
-        yield tuple(zip(left, values, strict=True))
+def _choices(choices: dict[str, tuple[Any, ...]]) -> Iterator[Choice]:
+    """Yield all combinations, starting with the default."""
+    for values in itertools.product(*choices.values()):
+        yield tuple(zip(choices, values, strict=True))
 
 
-def _words(choice: Choice) -> str:
+def _choice_text(choice: Choice) -> str:
     return ", ".join(f"{name if name != LOCAL else 'local'}={value!r}" for name, value in choice)
 
 
-def _with(kernel: Kernel, choice: Choice) -> Settings:
-    """The kernel and the arguments for a choice."""
+def _apply(kernel: Kernel, choice: Choice) -> Settings:
+    """Return the kernel and arguments for a choice."""
     constants = {name: value for name, value in choice if name != LOCAL}
     local = dict(choice).get(LOCAL)
     return Settings(kernel if local is None else kernel.variant(local=local), constants)
 
 
-# -- at launches
+# -- launches
 
 
 def settings(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Settings | None:
-    """What tuning has found for a call; None where the defaults serve."""
+    """Return the tuned settings for a call, or None to use the defaults."""
     if not records.enabled():
         return None
-    left = _open(kernel, args, kwargs)
-    if not left:
+    choices = _open_choices(kernel, args, kwargs)
+    if not choices:
         return None
-    forms = _forms(kernel, args, kwargs)
+    forms = _arguments_key(kernel, args, kwargs)
     device = _device_of(args, kwargs)
-    place = (device, forms)
-    if place not in kernel.tuned:
+    cache_key = (device, forms)
+    if cache_key not in kernel.tuned:
         record = records.load(_key(kernel, forms), *key_of_device(device))
         best = record.best if record is not None else None
-        found = next((c for c in _choices(left) if best is not None and _words(c) == best.choice), None)
-        kernel.tuned[place] = _with(kernel, found) if found is not None else None
-    known: Settings | None = kernel.tuned[place]
-    return known
+        stored = next((c for c in _choices(choices) if best is not None and _choice_text(c) == best.choice), None)
+        kernel.tuned[cache_key] = _apply(kernel, stored) if stored is not None else None
+    result: Settings | None = kernel.tuned[cache_key]
+    return result
 
 
 def _device_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Device:
@@ -110,14 +110,14 @@ def _device_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Device:
     return default_device()
 
 
-def _forms(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """What answers depend on besides the kernel: types and shapes of the arguments, Const values."""
+def _arguments_key(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """Return the cache key of a call: types and shapes of the arguments, values of Const arguments."""
     names = bound_names(kernel.spec, len(args), kwargs)
     values = dict(zip(names, (*args, *kwargs.values()), strict=True))
-    return "; ".join(f"{p.name}: {_form(p, values[p.name])}" for p in kernel.spec.params if p.name in values)
+    return "; ".join(f"{p.name}: {_argument_key(p, values[p.name])}" for p in kernel.spec.params if p.name in values)
 
 
-def _form(param: ParamSpec, value: Any) -> str:
+def _argument_key(param: ParamSpec, value: Any) -> str:
     if param.kind == "const":
         return repr(value) if isinstance(value, bool | int | float | str | tuple) else value_digest(value)
     array = getattr(value, "__vkjit_array__", value)
@@ -137,16 +137,16 @@ def _key(kernel: Kernel, forms: str) -> str:
 
 
 def tune_kernel(kernel: Kernel, groups: Any, args: tuple[Any, ...], kwargs: dict[str, Any], budget: float) -> Record:
-    """Measures the choices that the call leaves open; ArgumentError where it leaves none."""
-    left = _open(kernel, args, kwargs)
-    if not left:
+    """Measure the choices for the tunable parameters that the call doesn't set. Raises ArgumentError if there are none."""
+    choices = _open_choices(kernel, args, kwargs)
+    if not choices:
         raise ArgumentError(
             f"{kernel.name} leaves nothing to tune in this call: give a Const parameter (or local=) the default "
             "vk.tune(first, second, ...), and don't pass it"
         )
-    device, forms = _device_of(args, kwargs), _forms(kernel, args, kwargs)
+    device, forms = _device_of(args, kwargs), _arguments_key(kernel, args, kwargs)
     bench = _Bench(kernel, groups, device, args, kwargs)
-    candidates = _candidates(bench, list(_choices(left)))
+    candidates = _candidates(bench, list(_choices(choices)))
     problem = Problem(
         kernel.name,
         _key(kernel, forms),
@@ -167,16 +167,16 @@ def tune_kernel(kernel: Kernel, groups: Any, args: tuple[Any, ...], kwargs: dict
 
 def _candidates(bench: _Bench, choices: list[Choice]) -> list[Candidate]:
     costs = [bench.cost(choice) for choice in choices]
-    least = min(costs)
-    limit = max(HOPELESS * least, costs[0])  # the default is measured whatever it may cost
+    cheapest = min(costs)
+    limit = max(HOPELESS * cheapest, costs[0])  # the default is always measured
     return [
-        Candidate(choice, _words(choice), cost if cost <= limit else math.inf)
+        Candidate(choice, _choice_text(choice), cost if cost <= limit else math.inf)
         for choice, cost in zip(choices, costs, strict=True)
     ]
 
 
 class _Bench:
-    """Scratch memory and launches of one call. `returned` are the Outs that the last launch allocated."""
+    """Scratch memory and launches for tuning one call. `returned` are the Outs that the last launch allocated."""
 
     def __init__(
         self, kernel: Kernel, groups: Any, device: Device, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -194,7 +194,7 @@ class _Bench:
                 self._place(param)
 
     def _place(self, param: ParamSpec) -> None:
-        """The argument on the device; a copy of what the kernel writes."""
+        """Move an argument to the device; copy it if the kernel writes it."""
         value = self.values[param.name]
         array = getattr(value, "__vkjit_array__", value)
         if isinstance(array, np.ndarray):
@@ -206,75 +206,77 @@ class _Bench:
         self.values[param.name] = array
 
     def _allocated(self, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
-        made = DeviceArray(
+        array = DeviceArray(
             self.device.allocate(max(math.prod(shape) * dtype.itemsize, 1)), 0, dtype, shape, contiguous_strides(shape)
         )
-        self.own.append(made)
-        return made
+        self.own.append(array)
+        return array
 
     def _uploaded(self, array: Any, name: str) -> DeviceArray:
-        whole = np.ascontiguousarray(array)
-        made = self._allocated(whole.shape, element_type(whole, name))
-        self.device.write(made.buffer, 0, whole.reshape(-1).view(np.uint8))
-        return made
+        contiguous = np.ascontiguousarray(array)
+        device_array = self._allocated(contiguous.shape, element_type(contiguous, name))
+        self.device.write(device_array.buffer, 0, contiguous.reshape(-1).view(np.uint8))
+        return device_array
 
     def _copied(self, array: DeviceArray) -> DeviceArray:
-        """The whole buffer again, so that the view lies in it as it does in the original."""
+        """Copy the whole buffer, so that the array's offset stays the same."""
         buffer = self.device.allocate(array.buffer.nbytes)
         self.device.copy(array.buffer, 0, buffer, 0, array.buffer.nbytes)
-        made = DeviceArray(buffer, array.offset, array.dtype, array.shape, array.strides)
-        self.own.append(made)
-        return made
+        duplicate = DeviceArray(buffer, array.offset, array.dtype, array.shape, array.strides)
+        self.own.append(duplicate)
+        return duplicate
 
     def _settings(self, choice: Choice) -> Settings:
         if choice not in self.made:
-            self.made[choice] = _with(self.kernel, choice)
+            self.made[choice] = _apply(self.kernel, choice)
         return self.made[choice]
 
     def launch(self, choice: Choice) -> None:
-        """One launch with the choice."""
+        """Launch once with the choice."""
         chosen = self._settings(choice)
         call = chosen.kernel if self.groups is None else chosen.kernel[self.groups]
-        found = call(**self.values, **chosen.constants)
-        if found is not None:
-            self.returned = list(found) if isinstance(found, tuple) else [found]
+        outs = call(**self.values, **chosen.constants)
+        if outs is not None:
+            self.returned = list(outs) if isinstance(outs, tuple) else [outs]
 
     def reset(self) -> None:
-        """Written arrays as they were."""
+        """Restore the written arrays."""
         for name, source in self.original.items():
             target = self.values[name]
             self.device.copy(source.buffer, 0, target.buffer, 0, source.buffer.nbytes)
 
     def results(self) -> list[Any]:
-        """What the last launch wrote."""
+        """Return the arrays written by the last launch."""
         arrays = [self.values[name] for name in self.written] + self.returned
         return [self._read(array) for array in arrays]
 
     def _read(self, array: Any) -> Any:
         if not isinstance(array, DeviceArray):
             return np.asarray(array)
-        held = np.empty(array.buffer.nbytes, dtype=np.uint8)
-        self.device.read(array.buffer, 0, held)
+        raw = np.empty(array.buffer.nbytes, dtype=np.uint8)
+        self.device.read(array.buffer, 0, raw)
         stored = array.dtype.storage
         size = array.dtype.itemsize
-        flat = held[array.offset % size : held.nbytes - (held.nbytes - array.offset) % size].view(stored)
+        flat = raw[array.offset % size : raw.nbytes - (raw.nbytes - array.offset) % size].view(stored)
         view = np.lib.stride_tricks.as_strided(
             flat[array.offset // size :], array.shape, tuple(s * size for s in array.strides), writeable=False
         )
         if array.dtype is dtypes.bf16:
-            words = view.astype(np.uint32) << np.uint32(16)
-            return words.view(np.float32)
+            bits = view.astype(np.uint32) << np.uint32(16)
+            return bits.view(np.float32)
         return np.array(view)
 
     def tolerance(self) -> float:
-        """What sums in another order may differ by, from the coarsest float type and the longest axis of the arguments."""
+        """Return the relative tolerance for reordered sums, from the coarsest float type and the longest axis of the
+        arguments.
+        """
         arrays = [v for v in self.values.values() if isinstance(v, DeviceArray)]
         eps = max((2.0 ** -_MANTISSA.get(a.dtype.name, 60) for a in arrays), default=2.0**-24)
         longest = max((extent for a in arrays for extent in a.shape), default=1)
         return float(eps * (8 + 2 * longest**0.5))
 
     def cost(self, choice: Choice) -> float:
-        """What the cost model expects, in units of a busy device: idle workgroups and idle lanes count."""
+        """Return the modeled cost relative to a fully occupied device, counting idle workgroups and lanes."""
         chosen = self._settings(choice)
         try:
             shape = chosen.kernel.shape_of_launch(self.groups, self.device, {**self.values, **chosen.constants})
@@ -287,7 +289,7 @@ class _Bench:
         return float(idle * max(1.0, caps.subgroup_size / max(lanes, 1)))
 
     def close(self) -> None:
-        """Gives the scratch memory back."""
+        """Release the scratch memory."""
         self.device.synchronize()
         for array in self.own:
             array.buffer.close()

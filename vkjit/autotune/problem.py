@@ -1,8 +1,8 @@
-"""Measuring candidates: each is checked against the default's results before it is timed, within a budget of seconds.
+"""Measurement of candidates within a time budget; each is checked against the default's results before it is timed.
 
-Enters: a `Problem`: candidates, and how to launch one on scratch memory. Leaves: a `Record` of what was found, written
-after each candidate. Holds: a candidate that gives another result than the default, fails to compile, or needs what the
-device lacks is never chosen; the first candidate is the default and is always measured first.
+`tune` takes a `Problem` (candidates, and how to launch one on scratch memory) and returns a `Record`, which is written
+after each candidate. The first candidate is the default and is always measured first. A candidate whose results differ
+from the default's, that fails to compile, or that the device doesn't support is never selected.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from .records import Record, Row
 __all__ = ["Candidate", "Problem", "key_of_device", "tune"]
 
 BATCH_SECONDS = 0.02
-"""How long the launches of one timing take together, about."""
+"""Approximate total duration of the launches of one timing."""
 ROUNDS = 3
-"""Timings of a candidate, of which the shortest counts."""
+"""Timings per candidate; the minimum counts."""
 HOPELESS = 3.0
-"""A long launch that takes so many times as long as the best candidate's isn't timed again."""
+"""A long first launch that exceeds the best candidate's time by this factor isn't timed again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One way to do it: the choice, its words (equal for equal choices in every process), and what the cost model expects
-    it to cost, in units of its own; infinite for what the device can't run.
+    """A candidate: the choice, its text (equal for equal choices in every process), and its modeled cost in arbitrary
+    units; infinite if the device doesn't support it.
     """
 
     choice: Any
@@ -43,9 +43,11 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """`launch(choice)` queues one launch that writes scratch memory, `results()` reads what it wrote. `tolerance` bounds
-    the relative difference of floats from the default's, for sums in another order. `reset()` puts scratch memory back to
-    what a launch begins with.
+    """A tuning problem.
+
+    `launch(choice)` queues one launch that writes scratch memory, `results()` reads the results, `reset()` restores the
+    scratch memory. `tolerance` bounds the relative difference of floats from the default's results, to allow for
+    reordered sums.
     """
 
     name: str
@@ -59,16 +61,16 @@ class Problem:
 
 
 def key_of_device(device: Device) -> tuple[str, str]:
-    """What results hold for: the device's name, and its driver's name and version."""
+    """Return the key of a device in records: its name, and its driver's name and version."""
     return device.name, device.caps.driver
 
 
 def tune(problem: Problem, budget: float) -> Record:
-    """Tries candidates, the promising ones first, until all are known or `budget` seconds are over; writes the record
-    after each. What an earlier run has found isn't measured again.
+    """Measure candidates in order of modeled cost until all are done or `budget` seconds have passed. The record is
+    written after each; candidates measured in an earlier run are skipped.
     """
     device, driver = key_of_device(problem.device)
-    record = _continued(problem, device, driver)
+    record = _stored_record(problem, device, driver)
     deadline = time.perf_counter() + budget
     default, *others = problem.candidates
     expected: list[Any] | None = None
@@ -84,46 +86,46 @@ def tune(problem: Problem, budget: float) -> Record:
             )
         else:
             if expected is None and candidate is not default:
-                expected = _outcome(problem, default)
-            row, found = _measured(problem, candidate, expected, record)
+                expected = _run_once(problem, default)
+            row, results = _measured(problem, candidate, expected, record)
             if candidate is default:
-                expected = found
+                expected = results
         record = record.with_row(row)
         records.store(record)
-    record = dataclasses.replace(_confirmed(problem, record), complete=True)
+    record = dataclasses.replace(_with_confirmed_times(problem, record), complete=True)
     records.store(record)
     return record
 
 
-def _confirmed(problem: Problem, record: Record) -> Record:
-    """The record with the default and the fastest candidate timed again, in turns: what else ran meanwhile may have slowed
-    one of them. Nothing is timed where the record was complete.
+def _with_confirmed_times(problem: Problem, record: Record) -> Record:
+    """Return the record with the default and the fastest candidate timed again, alternately, because other load may
+    have slowed one of them. A complete record is returned unchanged.
     """
     best = record.best
     if record.complete or best is None or best == record.rows[0] or best.seconds is None:
         return record
     pair = [c for c in problem.candidates if c.words in (record.rows[0].choice, best.choice)]
     count = max(1, min(1000, int(BATCH_SECONDS / best.seconds)))
-    found = {candidate.words: float("inf") for candidate in pair}
+    times = {candidate.words: float("inf") for candidate in pair}
     for _ in range(ROUNDS):
         for candidate in pair:
-            found[candidate.words] = min(found[candidate.words], _seconds(problem, candidate, count))
-    rows = [dataclasses.replace(row, seconds=min(row.seconds, found.get(row.choice, row.seconds))) if row.seconds else row
+            times[candidate.words] = min(times[candidate.words], _seconds(problem, candidate, count))
+    rows = [dataclasses.replace(row, seconds=min(row.seconds, times.get(row.choice, row.seconds))) if row.seconds else row
             for row in record.rows]  # fmt: skip
     return dataclasses.replace(record, rows=tuple(rows))
 
 
-def _continued(problem: Problem, device: str, driver: str) -> Record:
-    """What is known already, if it begins with the same default and names nothing else than the candidates."""
-    words = {candidate.words for candidate in problem.candidates}
-    known = records.load(problem.key, device, driver)
-    usable = known is not None and known.rows and known.rows[0].choice == problem.candidates[0].words
-    if known is not None and usable and {row.choice for row in known.rows} <= words:
-        return known
+def _stored_record(problem: Problem, device: str, driver: str) -> Record:
+    """Return the stored record if it has the same default and only current candidates, else an empty one."""
+    texts = {candidate.words for candidate in problem.candidates}
+    stored = records.load(problem.key, device, driver)
+    usable = stored is not None and stored.rows and stored.rows[0].choice == problem.candidates[0].words
+    if stored is not None and usable and {row.choice for row in stored.rows} <= texts:
+        return stored
     return Record(problem.name, problem.key, device, driver)
 
 
-def _outcome(problem: Problem, candidate: Candidate) -> list[Any]:
+def _run_once(problem: Problem, candidate: Candidate) -> list[Any]:
     problem.reset()
     problem.launch(candidate.choice)
     problem.device.synchronize()
@@ -133,20 +135,20 @@ def _outcome(problem: Problem, candidate: Candidate) -> list[Any]:
 def _measured(
     problem: Problem, candidate: Candidate, expected: list[Any] | None, record: Record
 ) -> tuple[Row, list[Any] | None]:
-    """The candidate's row, and its results."""
+    """Return the candidate's row and its results."""
     try:
-        found = _outcome(problem, candidate)
+        results = _run_once(problem, candidate)
     except VkjitError as error:
         return Row(candidate.words, None, "failed", str(error).split("\n")[0][:200]), None
-    if expected is not None and not _agree(found, expected, problem.tolerance):
+    if expected is not None and not _agree(results, expected, problem.tolerance):
         return Row(candidate.words, None, "wrong", "other results than the default's"), None
     best = record.best
     seconds = _timed(problem, candidate, best.seconds if best is not None else None)
-    return Row(candidate.words, seconds, "ok"), found
+    return Row(candidate.words, seconds, "ok"), results
 
 
 def _timed(problem: Problem, candidate: Candidate, best: float | None) -> float:
-    """Seconds of a launch: the shortest of a few timings of several launches."""
+    """Return the seconds per launch: the minimum of a few timings of several launches."""
     once = _seconds(problem, candidate, 1)
     if best is not None and once > HOPELESS * max(best, BATCH_SECONDS):
         return once
@@ -163,7 +165,7 @@ def _seconds(problem: Problem, candidate: Candidate, count: int) -> float:
 
 
 def _agree(found: list[Any], expected: list[Any], tolerance: float) -> bool:
-    """Whether results are the same: bit for bit, or floats within the tolerance of the largest of them."""
+    """True if the results are equal: bitwise, or for floats within the tolerance relative to the largest magnitude."""
     if len(found) != len(expected):
         return False
     for a, b in zip(found, expected, strict=True):

@@ -1,8 +1,7 @@
-"""What tuning has found, on disk: one file per problem and device, written whole or not at all.
+"""Tuning results on disk: one file per problem and device, written atomically.
 
-Enters and leaves: `Record`s. Holds: a file is JSON, with a hash over what it says; one that is damaged, of another version,
-or about another problem, device or driver counts as none. After each candidate the record is written anew, so that a run
-that was killed goes on where it stood.
+A file is JSON with a checksum. A file that is damaged, of another version, or about another problem, device or driver
+is ignored. The record is rewritten after each candidate, so a run that was killed can be resumed.
 """
 
 from __future__ import annotations
@@ -26,14 +25,16 @@ __all__ = ["Record", "Row", "clear", "enabled", "export", "load", "ship", "store
 FORMAT = 1
 FOLDER = "tuned"
 SHIPPED_VARIABLE = "VKJIT_TUNED"
-"""Names a file, as `export` writes it, whose records are taken where none has been made here."""
+"""Names a file written by `export`; its records are used where no local one exists."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One candidate: its choices in words, the seconds of a launch (None where it wasn't timed), and how it fared:
-    "ok", "wrong" (another result than the default's), "failed" (it can't be compiled or launched) or "dropped" (the cost
-    model expects nothing of it); `why` says more.
+    """The result of one candidate.
+
+    `choice` is the choice as text, `seconds` the time of a launch (None if it wasn't timed). `verdict` is "ok", "wrong"
+    (results differ from the default's), "failed" (compilation or launch failed) or "dropped" (excluded by the cost
+    model); `why` gives details.
     """
 
     choice: str
@@ -44,8 +45,8 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What is known of a problem. `key` names the problem and everything that its answer depends on; the first of `rows`
-    is the default; `complete` says that no candidate is left to try.
+    """The tuning results of a problem. `key` identifies the problem and everything that its result depends on. The
+    first of `rows` is the default. `complete` is True if no candidate is left to measure.
     """
 
     name: str
@@ -57,7 +58,9 @@ class Record:
 
     @property
     def best(self) -> Row | None:
-        """The fastest right candidate; the default unless another is faster by `MARGIN`. None before anything was timed."""
+        """The fastest valid candidate; the default unless another is faster by `MARGIN`. None before anything was
+        timed.
+        """
         timed = [row for row in self.rows if row.verdict == "ok" and row.seconds is not None]
         if not timed:
             return None
@@ -69,23 +72,23 @@ class Record:
 
     @property
     def gain(self) -> float:
-        """How many times as fast the best candidate is as the default."""
+        """The speedup of the best candidate over the default."""
         best, default = self.best, self.rows[0] if self.rows else None
         if best is None or default is None or not best.seconds or not default.seconds:
             return 1.0
         return default.seconds / best.seconds
 
     def with_row(self, row: Row) -> Record:
-        """The record with one more candidate."""
+        """Return the record with one more candidate."""
         return dataclasses.replace(self, rows=(*self.rows, row))
 
 
 MARGIN = 0.03
-"""What a candidate has to be faster by than the default, so that noise changes nothing."""
+"""Minimum relative speedup over the default, so that noise doesn't change the selection."""
 
 
 def enabled() -> bool:
-    """Whether stored results are used: not with VKJIT_TUNE=0, or without the cache."""
+    """True if stored results are used: not with VKJIT_TUNE=0, or without the cache."""
     return switch("VKJIT_TUNE") is not False and cache_enabled()
 
 
@@ -102,27 +105,27 @@ def _encode(record: Record) -> bytes:
 
 
 def _decode(data: bytes | str) -> Record | None:
-    """None for anything but a whole, unaltered record of this version."""
+    """Decode a record; None unless it is complete, unaltered and of this version."""
     try:
         return _record(json.loads(data))
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
-def _record(held: Any) -> Record | None:
-    text = json.dumps(held["record"], sort_keys=True)
-    if held["format"] != FORMAT or hashlib.sha256(text.encode()).hexdigest() != held["sha256"]:
+def _record(document: Any) -> Record | None:
+    text = json.dumps(document["record"], sort_keys=True)
+    if document["format"] != FORMAT or hashlib.sha256(text.encode()).hexdigest() != document["sha256"]:
         return None
-    found = dict(held["record"])
-    rows = tuple(Row(**row) for row in found.pop("rows"))
-    record = Record(rows=rows, **found)
+    fields = dict(document["record"])
+    rows = tuple(Row(**row) for row in fields.pop("rows"))
+    record = Record(rows=rows, **fields)
     numbers = all(row.seconds is None or (type(row.seconds) is float and row.seconds > 0) for row in rows)
     texts = (record.name, record.key, record.device, record.driver, *(row.choice for row in rows))
     return record if numbers and all(isinstance(text, str) for text in texts) else None
 
 
 def load(key: str, device: str, driver: str) -> Record | None:
-    """What is known of a problem here, else what was shipped; None where nothing is."""
+    """Return the local record of a problem, else the one in the VKJIT_TUNED file, else None."""
     name = _file_name(key, device, driver)
     record = _decode(read_file(FOLDER, name) or b"")
     if record is not None and (record.key, record.device, record.driver) == (key, device, driver):
@@ -131,66 +134,68 @@ def load(key: str, device: str, driver: str) -> Record | None:
 
 
 def store(record: Record) -> bool:
-    """Writes a record, whole or not at all; whether that worked."""
+    """Write a record atomically. Return True on success."""
     return write_file(FOLDER, _file_name(record.key, record.device, record.driver), _encode(record))
 
 
 def stored() -> Iterator[Record]:
-    """All good records of this machine, in the order of their names."""
-    found = (_decode(data) for data in read_files(FOLDER, ".json"))
-    yield from sorted((record for record in found if record is not None), key=lambda r: (r.device, r.name, r.key))
+    """Yield all valid records of this machine, sorted by device, name and key."""
+    decoded = (_decode(data) for data in read_files(FOLDER, ".json"))
+    yield from sorted((record for record in decoded if record is not None), key=lambda r: (r.device, r.name, r.key))
 
 
 def clear() -> int:
-    """Deletes all records; returns how many files."""
+    """Delete all records. Return the number of files."""
     return remove_files(FOLDER, ".json")
 
 
-# -- files to ship
+# -- export and import
 
 
 def export(path: Path, records: Iterable[Record]) -> int:
-    """Writes records into one file, for other machines with the same devices and drivers; returns how many."""
+    """Write records into one file for other machines with the same devices and drivers. Return their number."""
     listed = [json.loads(_encode(record)) for record in records]
     path.write_text(json.dumps({"format": FORMAT, "records": listed}, indent=1), encoding="utf-8")
     return len(listed)
 
 
 def ship(path: Path) -> list[Record]:
-    """The good records of a file that `export` has written. ArgumentError where it can't be read as one, or none is good."""
+    """Return the valid records of a file written by `export`. Raises ArgumentError if the file can't be read or has
+    none.
+    """
     try:
-        held = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise ArgumentError(f"{path} can't be read as tuned results: {error}") from None
-    if not isinstance(held, dict) or "format" not in held or not isinstance(held.get("records"), list):
+    if not isinstance(document, dict) or "format" not in document or not isinstance(document.get("records"), list):
         raise ArgumentError(
-            f"{path} can't be read as tuned results: found {_in_words(held)}, expected an object with 'format' and a list "
+            f"{path} can't be read as tuned results: found {_json_kind(document)}, expected an object with 'format' and a list "
             "'records', as `python -m vkjit tune --export` writes it"
         )
-    if held["format"] != FORMAT:
+    if document["format"] != FORMAT:
         raise ArgumentError(
-            f"{path} holds tuned results of version {held['format']!r}, expected {FORMAT}: export them anew"
+            f"{path} holds tuned results of version {document['format']!r}, expected {FORMAT}: export them anew"
         )
-    listed = held["records"]
-    found = [record for item in listed if (record := _decode(json.dumps(item))) is not None]
-    if listed and not found:
+    listed = document["records"]
+    valid = [record for item in listed if (record := _decode(json.dumps(item))) is not None]
+    if listed and not valid:
         raise ArgumentError(f"{path}: none of its {len(listed)} tuned results is whole: export them anew")
-    return found
+    return valid
 
 
-def _in_words(value: Any) -> str:
-    """What kind of value of JSON's this is; an object with what it holds first."""
+def _json_kind(value: Any) -> str:
+    """Describe the JSON type of a value, for messages; for an object also its first members."""
     kinds = {list: "a list", dict: "an object", str: "a text", bool: "a truth value", type(None): "null"}
-    found = kinds.get(type(value), "a number")
+    text = kinds.get(type(value), "a number")
     if not isinstance(value, dict):
-        return found
+        return text
     inside = [f"{name!r}: {kinds.get(type(part), 'a number')}" for name, part in list(value.items())[:4]]
-    return f"{found} with {', '.join(inside) or 'nothing in it'}"
+    return f"{text} with {', '.join(inside) or 'nothing in it'}"
 
 
 _Key = tuple[str, str, str]
 _READ: dict[str, dict[_Key, Record]] = {}
-"""Files named by the environment, read once each."""
+"""Cached contents of the files named by VKJIT_TUNED."""
 
 
 def _shipped() -> dict[_Key, Record]:

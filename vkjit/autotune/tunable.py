@@ -1,4 +1,4 @@
-"""What a kernel has because of tuning."""
+"""The tuning interface of `Kernel`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ __all__ = ["Tunable", "is_tunable"]
 
 
 def is_tunable(spec: KernelSpec, local: Any) -> bool:
-    """Whether anything is left to the library."""
+    """True if any parameter or the local size is declared with `vk.tune(...)`."""
     return isinstance(local, Tune) or any(isinstance(p.default, Tune) for p in spec.params)
 
 
 class Tunable:
-    """The part of `Kernel` that is about choices left to the library. `tuned` holds the answers by device and forms of the
-    arguments."""
+    """Mixin of `Kernel` for tunable parameters. `tuned` caches settings by device and argument types and shapes."""
 
     spec: KernelSpec
     tuned: dict[Any, Settings | None]
@@ -34,36 +33,37 @@ class Tunable:
 
     @property
     def local(self) -> Any:
-        """The workgroup size as it was declared."""
+        """The workgroup size as declared."""
         return self._local
 
     @property
     def options(self) -> str:
-        """The options that results depend on, in words."""
+        """The options that affect results, as text."""
         return f"strict={self._strict} fast_math={self._fast_math}"
 
     def tune(self, *args: Any, groups: Any = None, budget: float = 10.0, **kwargs: Any) -> Record:
-        """Measures what the kernel leaves to `vk.tune(...)`, for arguments of these types and shapes, and keeps the answer.
+        """Measure the choices declared with `vk.tune(...)` for arguments of these types and shapes, and store the best.
 
-        `groups` is what stands in brackets at a launch; `budget` is in seconds, of compiling and measuring. Arrays that the
-        kernel writes are copied, the caller's stay as they are. Candidates that give other results than the first choices
-        are never taken. Later launches with such arguments, on a device of that name and driver, in this and in other
-        processes, use the best choices, unless VKJIT_TUNE=0.
+        `groups` is the number of workgroups, as in `kernel[groups](...)`. `budget` is the time for compiling and
+        measuring, in seconds. Arrays that the kernel writes are copied; the caller's are unchanged. Candidates whose
+        results differ from those of the first choices are never selected. Later launches with such arguments, on a
+        device of the same name and driver, in this and other processes, use the best choices unless VKJIT_TUNE=0.
 
-        Returns the `Record`: `.best`, `.gain`, and a row for each candidate. Raises ArgumentError where nothing is left open.
+        Returns the `Record`: `.best`, `.gain`, and a row for each candidate. Raises ArgumentError if the call leaves
+        nothing to tune.
         """
         from .kernels import tune_kernel
 
         return tune_kernel(self, groups, args, kwargs, budget)  # type: ignore[arg-type]  # a Kernel is the only Tunable
 
     def tuned_settings(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Settings | None:
-        """What tuning has found for a call; None where the defaults serve."""
+        """Return the tuned settings for a call, or None to use the defaults."""
         from .kernels import settings
 
         return settings(self, args, kwargs)  # type: ignore[arg-type]
 
     def shape_of_launch(self, groups: Any, device: Device, values: dict[str, Any]) -> tuple[Grid, Grid] | None:
-        """(workgroups, invocations of each) of a launch with these arguments; None where that depends on what is left out."""
+        """Return (workgroups, local size) of a launch with these arguments; None if that depends on omitted arguments."""
         if any(p.name not in values for p in self.spec.params if p.kind != "const"):
             return None
         listed = [values.get(p.name, _first(p.default)) for p in self.spec.params]

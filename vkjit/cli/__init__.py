@@ -1,1 +1,1 @@
-"""The console: `python -m vkjit info | doctor | demo | inspect | cache | test | bench`; one module per command."""
+"""The command line: `python -m vkjit info | doctor | demo | test | inspect | tune | cache`; one module per command."""

@@ -1,4 +1,4 @@
-"""`python -m vkjit cache [info | clear | verify | path]`: shows, empties or checks the cache of compiled kernels."""
+"""`python -m vkjit cache [info | clear | verify | path]`: shows, clears or checks the cache of compiled kernels."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["add_arguments", "run"]
 
 ACTIONS = ("info", "clear", "verify", "path")
 SHOWN = 20
-"""Kernels that `info` lists, if `--all` doesn't ask for more."""
+"""Number of kernels that `info` lists without `--all`."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the command."""
+    """Add the command's arguments."""
     parser.add_argument(
         "action", nargs="?", default="info", choices=ACTIONS, help="info (default): where it is and what it holds; "
         "clear: delete everything; verify: check all files, delete damaged ones; path: print the directory",
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Does what was asked; exit code 1 where the cache can't be used, or where `verify` found damage."""
+    """Run the command. Exit code 1 if the cache can't be used or `verify` found damaged files."""
     if arguments.action == "path":
         print(_directory())
         return 0
@@ -54,10 +54,10 @@ def _directory() -> str:
 
 
 def _info(arguments: argparse.Namespace) -> int:
-    problem, found = cache.problem(), cache.entries()
+    problem, listed_entries = cache.problem(), cache.entries()
     stats = cache.statistics()
     if arguments.json:
-        listed = [{"name": e.name, "bytes": e.nbytes, "used": e.used, "file": e.path.name} for e in found]
+        listed = [{"name": e.name, "bytes": e.nbytes, "used": e.used, "file": e.path.name} for e in listed_entries]
         print(json.dumps(stats | {"problem": problem, "kernels": listed}, indent=2))
         return 1 if problem else 0
     print(f"{stats['directory']}: {stats['entries']} kernels, {stats['bytes'] / 1e6:.1f} MB; "
@@ -65,11 +65,11 @@ def _info(arguments: argparse.Namespace) -> int:
     if problem:
         print(f"nothing is cached: {problem}")
     now = time.time()
-    shown = found if arguments.all else found[:SHOWN]
+    shown = listed_entries if arguments.all else listed_entries[:SHOWN]
     for entry in shown:
         print(f"  {entry.name or '(damaged)':32} {entry.nbytes / 1e3:8.1f} kB   used {_age(now - entry.used)} ago")
-    if len(shown) < len(found):
-        print(f"  and {len(found) - len(shown)} more: --all lists them")
+    if len(shown) < len(listed_entries):
+        print(f"  and {len(listed_entries) - len(shown)} more: --all lists them")
     return 1 if problem else 0
 
 

@@ -1,4 +1,6 @@
-"""`python -m vkjit doctor`: what is missing, with the command that fixes it; a self-test of each device; what to expect."""
+"""`python -m vkjit doctor`: reports what is missing and how to install it, self-tests each device, and notes what to
+expect.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ def _count(x: lang.In[i32, "N"], bins: lang.InOut[i32, "B"]):
 
 
 def lang_cdiv(n: int) -> int:
-    """Workgroups for n elements."""
+    """Return the number of workgroups for n elements."""
     return -(-n // GROUP)
 
 
@@ -98,7 +100,7 @@ class Outcome:
 
 
 def self_test(target: Device) -> list[Outcome]:
-    """Runs the checks on a device."""
+    """Run the checks on a device."""
     outcomes = []
     with use_device(target):
         for name, check in CHECKS:
@@ -112,12 +114,12 @@ def self_test(target: Device) -> list[Outcome]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the command."""
+    """Add the command's arguments."""
     parser.add_argument("--device", default=None, help="check this device only (number or part of the name)")
 
 
 def _expectations(info: DeviceInfo) -> list[str]:
-    """What users should know of a device before they measure it."""
+    """Return notes on the limitations of a device."""
     if info.kind == "interpreter":
         return ["runs kernels in NumPy: right, and slow; for tests and for machines without a driver"]
     notes = []
@@ -139,8 +141,8 @@ def _expectations(info: DeviceInfo) -> list[str]:
 
 
 def _extras() -> list[str]:
-    """Optional packages that are missing, with the command that installs them."""
-    wanted = {
+    """List missing optional packages with the command that installs them."""
+    optional = {
         "rich": ("cli", "progress bars and tables"),
         "PIL": ("data", "reading and writing images"),
         "sklearn": ("data", "the demo's photograph and digits"),
@@ -149,7 +151,7 @@ def _extras() -> list[str]:
         "hypothesis": ("test", "property tests of kernels"),
     }
     lines = []
-    for module, (extra, purpose) in wanted.items():
+    for module, (extra, purpose) in optional.items():
         if importlib.util.find_spec(module) is None:
             lines.append(f"  {purpose}: pip install 'vkjit[{extra}]'")
     if not tools.available():
@@ -158,7 +160,7 @@ def _extras() -> list[str]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the findings; exit code 1 when a device gives wrong results or none can be used."""
+    """Print the report. Exit code 1 if a device gives wrong results or none can be used."""
     failed = False
     missing = select.driver_error() if devices() else None
     if missing is not None:
@@ -167,7 +169,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.device is not None and not chosen:
         chosen = [i for i in devices() if arguments.device.lower() in i.name.lower()]
     if not chosen:
-        device(arguments.device)  # raises with the list of what exists
+        device(arguments.device)  # raises with a list of the available devices
     for info in chosen:
         print(f"device {info.index}: {info.name} ({info.kind})")
         if info.missing:

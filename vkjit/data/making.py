@@ -1,8 +1,7 @@
-"""Batches made on the host, by threads or by processes of this program.
+"""Batch preparation on the host, by threads or processes.
 
-Enters: a dataset, how examples become a batch, the numbers of the examples. Leaves: batches of arrays, in the order in which they
-were asked for. What is random follows from the seed, the epoch, the number of the example and how often it came before in the
-epoch, whoever makes it.
+Batches are returned in the order requested. Randomness depends on the seed, the epoch, the example's index, and its
+number of earlier occurrences in the epoch, not on the worker.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ __all__ = ["Maker", "Workers", "collate"]
 
 
 def collate(examples: list[Any]) -> Any:
-    """Examples stacked along a new first axis, in the structure of the first: tuples, dictionaries, arrays, numbers."""
+    """Stack examples along a new first axis, in the structure of the first: tuples, dictionaries, arrays, numbers."""
     first = examples[0]
     if isinstance(first, (tuple, list, dict)):
         _check_alike(examples)
@@ -45,7 +44,7 @@ def collate(examples: list[Any]) -> Any:
 
 
 def _check_alike(examples: list[Any]) -> None:
-    """Raises ArgumentError for examples with other parts than the first has: they would be left out without a word."""
+    """Raise ArgumentError for examples whose structure differs from the first, rather than silently dropping parts."""
     parts = [set(e) if isinstance(e, dict) else len(e) if isinstance(e, (tuple, list)) else None for e in examples]
     other = next((i for i, found in enumerate(parts) if found != parts[0]), None)
     if other is not None:
@@ -63,13 +62,13 @@ def _structure(example: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Maker:
-    """Makes batches of a dataset."""
+    """Callable that makes batches of a dataset."""
 
     dataset: Any
     collate: Callable[[list[Any]], Any]
 
     def __call__(self, batch: Batch, seed: int, epoch: int) -> Any:
-        """One batch."""
+        """Return one batch."""
         indices = batch.indices
         if isinstance(self.dataset, ArrayDataset) and self.collate is collate:
             return self.dataset.batch(indices)
@@ -84,7 +83,7 @@ class Maker:
 
 
 class Workers:
-    """Threads, which start anew with each epoch, or processes, which stay until the loader goes."""
+    """A pool of worker threads, restarted each epoch, or of processes, which live as long as the loader."""
 
     def __init__(self, count: int, processes: bool) -> None:
         self.count, self.processes = count, processes
@@ -93,15 +92,19 @@ class Workers:
     def made(
         self, maker: Maker, batches: Iterator[Batch], seed: int, epoch: int, ahead: int
     ) -> Iterator[tuple[Any, bool]]:
-        """The batches in order, each with whether the next one is there already; `ahead` of them and one per worker are under
-        way."""
+        """Yield (batch, True if the next batch is ready) in order.
+
+        `ahead` batches, and one more for each worker after the first, are prepared concurrently.
+        """
         under_way = ahead + self.count - 1
         if not self.processes:
             with ThreadPoolExecutor(self.count, thread_name_prefix="vkjit-data") as pool:
                 yield from _by_threads(pool, maker, batches, seed, epoch, under_way)
             return
         try:
-            if self._started is None or self._started.owner != os.getpid():  # a fork's: it answers the other one
+            if (
+                self._started is None or self._started.owner != os.getpid()
+            ):  # after a fork the workers serve the other process
                 self._started = _started(self.count, maker)
             yield from _by_processes(self._started, batches, seed, epoch, under_way)
         except ProcessEnded as error:

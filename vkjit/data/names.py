@@ -1,6 +1,6 @@
-"""Options of a loader under PyTorch's names.
+"""PyTorch's names for data loader options.
 
-Enters: what a loader was given. Leaves: its own options. What has another form here is an error that names it.
+Maps them to the loader's own options; raises errors that name the alternative for options with no equivalent.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OTHERS: dict[str, tuple[object, str]] = {
         "what is random about an example is drawn from the generator that item(index, generator) gets",
     ),
 }
-"""PyTorch's options that a loader hasn't: their value that asks for nothing, and what there is instead."""
+"""Unsupported PyTorch options: the default value, which is accepted, and what to use instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Named:
 
 
 def refuse_others(options: Mapping[str, object]) -> None:
-    """Raises ArgumentError for an option of PyTorch's that asks for something, TypeError for a name that isn't one."""
+    """Raise ArgumentError for an unsupported PyTorch option with a non-default value, TypeError for an unknown name."""
     for name, value in options.items():
         if name not in _OTHERS:
             raise TypeError(f"DataLoader() got an unexpected keyword argument {name!r}")
@@ -50,7 +50,7 @@ def refuse_others(options: Mapping[str, object]) -> None:
 
 
 def resolved(own: Named, default: Named, names: Mapping[str, Any]) -> Named:
-    """The options, from their own names or PyTorch's. Raises ArgumentError where both say something."""
+    """Resolve options given by either name. Raises ArgumentError if both are given."""
     workers, prefetch, collate = own.workers, own.prefetch, own.collate
     if names["num_workers"] is not None:
         _one_name("num_workers", "workers", own.workers, default.workers, names["num_workers"])
@@ -64,7 +64,7 @@ def resolved(own: Named, default: Named, names: Mapping[str, Any]) -> Named:
         if type(factor) is not int or factor < 1:
             raise ArgumentError(f"prefetch_factor is an int of at least 1 (batches per worker), found {factor!r}")
         if type(workers) is int:
-            prefetch = max(1, (factor - 1) * workers)  # each worker has one more under way
+            prefetch = max(1, (factor - 1) * workers)  # each worker prepares one more
     return Named(workers, prefetch, collate)
 
 

@@ -1,8 +1,8 @@
-"""What the batches of an epoch are made of: the numbers of their examples.
+"""Epoch orders: the example indices of each batch.
 
-Enters: samplers, or sequences of indices, or anything that gives indices when it is iterated over; seed and epoch. Leaves: per
-batch the indices, and how often each has come before in the epoch. The orders of samplers follow from seed and epoch, so that an
-epoch can begin later; those of other iterables can't be told again.
+The source is a sampler, a sequence of indices, or any iterable of indices. Each batch has its indices and their numbers
+of earlier occurrences in the epoch. Samplers are determined by seed and epoch, so an epoch can resume midway; other
+iterables can't be reproduced.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ class Batch:
 
     indices: Order
     earlier: Order | None
-    """How often each example came before in this epoch; None where none did."""
+    """Number of earlier occurrences of each example in this epoch; None if there are none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """The orders that a loader takes examples in: those of a sampler, `batch_size` at a time, or batches of a batch sampler."""
+    """The example order of a loader: a sampler's indices in groups of `batch_size`, or a batch sampler's batches."""
 
     sampler: Any
     batch_size: int | None
-    """None: the sampler is a batch sampler."""
+    """None if the sampler is a batch sampler."""
     drop_last: bool
     length: int
-    """Examples of the dataset."""
+    """Number of examples in the dataset."""
 
     def __len__(self) -> int:
         if self.batch_size is None:
@@ -50,7 +50,7 @@ class Orders:
 
     @property
     def name(self) -> str:
-        """What a saved place remembers of the sampler."""
+        """The sampler's name, stored in saved positions."""
         inner = self.sampler
         return (
             f"{type(inner).__name__}({type(inner.sampler).__name__})" if _is_batching(inner) else type(inner).__name__
@@ -58,21 +58,19 @@ class Orders:
 
     @property
     def can_be_told_again(self) -> bool:
-        """Whether seed and epoch are all that an order follows from."""
+        """True if the order is determined by seed and epoch."""
         inner = self.sampler.sampler if _is_batching(self.sampler) else self.sampler
         return isinstance(inner, (Sampler, Sequence, np.ndarray)) or (
             self.batch_size is None and hasattr(inner, "batches")
         )
 
     def batches(self, seed: int, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """The batches of an epoch from batch `start` on. Raises ArgumentError for what are no indices of the dataset."""
+        """Yield the batches of an epoch, from batch `start` on. Raises ArgumentError for invalid indices."""
         counts = np.zeros(self.length, np.int64)
         for number, chosen in enumerate(self._chosen(np.random.default_rng([seed, epoch]))):
             indices = self._checked(chosen)
             earlier = _earlier(indices, counts)
-            counts[indices] = (
-                0 if earlier is None else earlier
-            ) + 1  # of one that comes twice the later place is written
+            counts[indices] = (0 if earlier is None else earlier) + 1  # for duplicates the last assignment wins
             if number >= start:
                 yield Batch(indices, earlier)
 
@@ -86,10 +84,10 @@ class Orders:
     def _checked(self, chosen: Any) -> Order:
         kind = "batch_sampler" if self.batch_size is None else "sampler"
         try:
-            found = chosen if isinstance(chosen, np.ndarray) else [operator.index(i) for i in chosen]
+            values = chosen if isinstance(chosen, np.ndarray) else [operator.index(i) for i in chosen]
         except TypeError:
-            found = np.zeros(1)
-        indices = np.asarray(found)
+            values = np.zeros(1)
+        indices = np.asarray(values)
         if indices.ndim != 1 or not indices.size or indices.dtype.kind not in "iu":
             wanted = "batches, each a list of at least one index" if self.batch_size is None else "indices"
             raise ArgumentError(f"a {kind} gives {wanted}, {type(self.sampler).__name__} gave {chosen!r}")
@@ -106,13 +104,13 @@ def _is_batching(sampler: Any) -> bool:
 
 
 def _earlier(indices: Order, counts: Order) -> Order | None:
-    """How often each index came before: `counts` times before this batch, and in it."""
+    """Return the number of earlier occurrences of each index: `counts` before this batch, plus those within it."""
     before = counts[indices]
-    places = np.argsort(indices, kind="stable")
-    ordered = indices[places]
+    permutation = np.argsort(indices, kind="stable")
+    ordered = indices[permutation]
     is_first = np.concatenate(([True], ordered[1:] != ordered[:-1]))
     if is_first.all():
         return before if before.any() else None
     starts = np.maximum.accumulate(np.where(is_first, np.arange(len(ordered)), 0))
-    before[places] += np.arange(len(ordered)) - starts
+    before[permutation] += np.arange(len(ordered)) - starts
     return before

@@ -1,8 +1,7 @@
 """Worker processes that make batches.
 
-Enters: a function and tasks for it. Leaves: results by the number of the task, in whatever order they are asked for. Task n goes to
-process n modulo their count, which takes its tasks in order. The one that asks sends and receives itself: it has no threads that
-would take turns with its Python.
+Results are requested by task number, in any order. Task n goes to process n modulo their number, which handles its
+tasks in order. The parent sends and receives in the calling thread; helper threads would compete for its GIL.
 """
 
 from __future__ import annotations
@@ -25,35 +24,35 @@ from .shared import OpenBlocks, OwnBlocks, Packed
 __all__ = ["ProcessEnded", "Processes"]
 
 
-class ProcessEnded(Exception):  # noqa: N818  # an event that the caller tells in its own words
-    """A worker process ended before it gave its result."""
+class ProcessEnded(Exception):  # noqa: N818  # an event that the caller reports
+    """A worker process ended before it returned its result."""
 
 
-class _Told(Exception):  # noqa: N818  # the cause of another one
-    """Where an error arose in another process: its traceback as text."""
+class _Told(Exception):  # noqa: N818  # only the cause of another exception
+    """The traceback text of an error in a worker process."""
 
 
 @dataclass(slots=True)
 class _Worker:
     connection: Any
     arrived: dict[int, tuple[bool, Any]] = field(default_factory=dict)
-    """Results that have been received and not asked for yet."""
+    """Results received but not requested yet."""
     returned: list[str] = field(default_factory=list)
-    """Blocks that the process may use again: it hears of them with the next task."""
+    """Blocks the process may reuse; sent with the next task."""
     unwanted: set[int] = field(default_factory=set)
 
 
 class Processes:
-    """Processes that call `make(*task)` and stay until `close` or until nobody has this object any more.
+    """Processes that call `make(*task)` and live until `close` or until this object is garbage-collected.
 
-    Raises what the context raises for a function that can't be sent to a process.
+    The constructor raises what multiprocessing raises for a function that can't be pickled.
     """
 
     def __init__(self, count: int, make: Callable[..., Any]) -> None:
-        # started from nothing: a copy of a process with open devices and threads of its own would not work
+        # not fork: a copy of a process with open devices and threads doesn't work
         context = multiprocessing.get_context("spawn")
         self.owner = os.getpid()
-        """The process that talks to them."""
+        """Id of the process that uses the workers."""
         self._workers: list[_Worker] = []
         self._blocks = OpenBlocks()
         self._lock = threading.Lock()
@@ -64,10 +63,10 @@ class Processes:
             ours, theirs = context.Pipe()
             self._workers.append(_Worker(ours))
             context.Process(target=_serve, args=(theirs, make), daemon=True).start()
-            theirs.close()  # the process has the only one: when it ends, so does what we read
+            theirs.close()  # the worker holds the only copy, so its end yields EOF here
 
     def submit(self, *task: Any) -> int:
-        """Asks for a result; gives its number."""
+        """Submit a task and return its number."""
         with self._lock:
             self._tell_forgotten()
             number = next(self._numbers)
@@ -77,7 +76,7 @@ class Processes:
             return number
 
     def is_ready(self, number: int) -> bool:
-        """Whether a result is there."""
+        """Return True if the result has arrived."""
         worker = self._workers[number % len(self._workers)]
         with self._lock:
             while number not in worker.arrived and worker.connection.poll():
@@ -85,7 +84,7 @@ class Processes:
             return number in worker.arrived
 
     def result(self, number: int) -> Any:
-        """Waits for a result and gives it, once. Raises what `make` raised, and ProcessEnded."""
+        """Wait for a result and return it; each can be taken once. Raises what `make` raised, or ProcessEnded."""
         worker = self._workers[number % len(self._workers)]
         with self._lock:
             while number not in worker.arrived:
@@ -99,11 +98,11 @@ class Processes:
             return batch
 
     def forget(self, numbers: Iterable[int]) -> None:
-        """Nobody wants these results. May be called at any time, also while the memory of what is dropped is collected."""
+        """Discard these results. Safe to call at any time, even during garbage collection."""
         self._forgotten.extend(numbers)
 
     def close(self) -> None:
-        """The processes end when they have made what they are about to make."""
+        """Let the processes end after their current task."""
         self._end()
 
     # -- messages
@@ -137,7 +136,7 @@ class Processes:
             worker.arrived[number] = is_good, value
         elif is_good:
             self._return(worker, value)
-        worker.unwanted = {n for n in worker.unwanted if n > number}  # results come in order
+        worker.unwanted = {n for n in worker.unwanted if n > number}  # results arrive in order
 
     def _return(self, worker: _Worker, packed: Packed) -> None:
         self._blocks.look(packed)
@@ -151,12 +150,12 @@ def _close(workers: list[_Worker], blocks: OpenBlocks) -> None:
     blocks.close()
 
 
-# -- in the process
+# -- in the worker process
 
 
 def _serve(connection: Any, make: Callable[..., Any]) -> None:
-    """Makes results until the other end of the connection is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the program gets it too, and closes the connection
+    """Run tasks until the other end of the connection is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it, too, and closes the connection
     signal.signal(signal.SIGTERM, _leave)
     tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
     forgotten: set[int] = set()
@@ -171,11 +170,11 @@ def _serve(connection: Any, make: Callable[..., Any]) -> None:
                 continue
             _answer(connection, number, make, arguments, blocks)
     except (BrokenPipeError, ConnectionResetError):
-        pass  # nobody is there any more
+        pass  # the parent is gone
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is leaving
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # already exiting
         blocks.close()
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # an exception at the exit would only be printed
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # an exception during exit would only be printed
 
 
 def _leave(*_: object) -> None:
@@ -183,7 +182,7 @@ def _leave(*_: object) -> None:
 
 
 def _listen(connection: Any, tasks: queue.SimpleQueue[Any], forgotten: set[int]) -> None:
-    """Takes messages as they come, so that who sends them never waits for a result to be taken first."""
+    """Receive messages as they arrive, so the sender never blocks until a result is taken."""
     try:
         while True:
             message = connection.recv()
@@ -202,13 +201,13 @@ def _answer(connection: Any, number: int, make: Callable[..., Any], arguments: A
         connection.send((number, True, packed))
     except (BrokenPipeError, ConnectionResetError):
         raise
-    except Exception as error:  # noqa: BLE001  # whatever it is: it goes to the one that asked
+    except Exception as error:  # noqa: BLE001  # forwarded to the parent
         text = traceback.format_exc()
-        if packed.block:  # it could not be sent
+        if packed.block:  # the result couldn't be sent
             blocks.give_back((packed.block,))
         try:
             connection.send((number, False, (error, text)))
         except (BrokenPipeError, ConnectionResetError):
             raise
-        except Exception:  # noqa: BLE001  # an error that can't be sent: its words can
+        except Exception:  # noqa: BLE001  # can't be pickled: send its text
             connection.send((number, False, (RuntimeError(f"{type(error).__name__}: {error}"), text)))

@@ -1,7 +1,7 @@
-"""Samplers: which examples an epoch takes, and in which order.
+"""Samplers: the examples of an epoch and their order.
 
-Enters: datasets, indices, weights; a generator that the loader makes of its seed and the number of the epoch. Leaves: indices, or
-batches of them. An order follows from the generator alone, so that a loader can go on in the middle of an epoch.
+The loader creates a generator from its seed and the epoch. An order depends on that generator alone, so a loader can
+resume in the middle of an epoch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Generator = np.random.Generator
 
 
 def as_array(values: Any) -> npt.NDArray[Any]:
-    """Numbers of any kind, tensors among them, as an array."""
+    """Convert array-likes, including tensors, to a NumPy array."""
     return np.asarray(values.numpy() if hasattr(values, "numpy") else values)
 
 
@@ -43,15 +43,16 @@ def _no_generator(generator: object, name: str) -> None:
 
 
 class Sampler:
-    """An order of examples. Subclasses write `order(generator)`, indices that follow from the generator alone, and `__len__`.
+    """Base class of example orders. Subclasses define `order(generator)` and `__len__`.
 
-    A loader asks with a generator of its own for each epoch. Iterated over by itself, each time is the next epoch of seed 0.
+    The order must depend on the generator alone. A loader passes a new generator each epoch. Iterating directly uses
+    seed 0 and advances the epoch each time.
     """
 
     _passes = 0
 
     def order(self, generator: Generator) -> Any:
-        """The indices of an epoch; what is random about them is drawn from the generator."""
+        """Return the indices of an epoch, drawing any randomness from the generator."""
         raise NotImplementedError(f"{type(self).__name__} has no order(generator): write it, the indices of an epoch")
 
     def __len__(self) -> int:
@@ -66,7 +67,7 @@ class Sampler:
 
 
 class SequentialSampler(Sampler):
-    """All examples of a dataset, from the first to the last."""
+    """All examples of a dataset in order."""
 
     def __init__(self, data_source: Any) -> None:
         self.data_source = data_source
@@ -80,9 +81,9 @@ class SequentialSampler(Sampler):
 
 
 class RandomSampler(Sampler):
-    """The examples of a dataset in random order; with replacement each one is drawn from all.
+    """The examples of a dataset in random order, optionally with replacement.
 
-    num_samples: how many (default: as many as there are); without replacement, all come before one comes again.
+    num_samples defaults to the dataset's size. Without replacement no example repeats before all have occurred.
     """
 
     def __init__(
@@ -97,23 +98,23 @@ class RandomSampler(Sampler):
 
     @property
     def num_samples(self) -> int:
-        """Indices of an epoch."""
+        """Number of indices per epoch."""
         return len(self.data_source) if self._samples is None else self._samples
 
     def __len__(self) -> int:
         return self.num_samples
 
     def order(self, generator: Generator) -> Any:
-        count, wanted = len(self.data_source), self.num_samples
+        count, samples = len(self.data_source), self.num_samples
         if self.replacement:
-            return generator.integers(count, size=wanted)
-        if wanted <= count:
-            return generator.permutation(count)[:wanted]
-        return np.concatenate([generator.permutation(count) for _ in range(-(-wanted // count))])[:wanted]
+            return generator.integers(count, size=samples)
+        if samples <= count:
+            return generator.permutation(count)[:samples]
+        return np.concatenate([generator.permutation(count) for _ in range(-(-samples // count))])[:samples]
 
 
 class SubsetRandomSampler(Sampler):
-    """Given indices, in random order."""
+    """Given indices in random order."""
 
     def __init__(self, indices: Any, generator: None = None) -> None:
         _no_generator(generator, "SubsetRandomSampler")
@@ -129,26 +130,26 @@ class SubsetRandomSampler(Sampler):
 
 
 class WeightedRandomSampler(Sampler):
-    """Examples drawn in proportion to their weights: num_samples of them, which without replacement are different ones.
+    """num_samples examples drawn with probabilities proportional to their weights; distinct ones without replacement.
 
-    weights: one number of at least 0 per example; they needn't add up to 1.
+    weights: one non-negative number per example; they needn't sum to 1.
     """
 
     def __init__(self, weights: Any, num_samples: int, replacement: bool = True, generator: None = None) -> None:
         name = "WeightedRandomSampler"
         _no_generator(generator, name)
-        found = as_array(weights if hasattr(weights, "numpy") else list(weights)).astype(np.float64)
-        if found.ndim != 1 or not (np.isfinite(found).all() and (found >= 0).all() and found.sum() > 0):
+        values = as_array(weights if hasattr(weights, "numpy") else list(weights)).astype(np.float64)
+        if values.ndim != 1 or not (np.isfinite(values).all() and (values >= 0).all() and values.sum() > 0):
             raise ArgumentError(
-                f"{name}: weights are numbers of at least 0, one per example and not all 0, found shape {found.shape}"
-                + (f", {found.min():g} to {found.max():g}" if found.size else "")
+                f"{name}: weights are numbers of at least 0, one per example and not all 0, found shape {values.shape}"
+                + (f", {values.min():g} to {values.max():g}" if values.size else "")
             )
         self.num_samples = _count(num_samples, name, "num_samples")
-        if not replacement and num_samples > np.count_nonzero(found):
+        if not replacement and num_samples > np.count_nonzero(values):
             raise ArgumentError(
-                f"{name}: {num_samples} different examples can't be drawn, only {np.count_nonzero(found)} have a weight above 0"
+                f"{name}: {num_samples} different examples can't be drawn, only {np.count_nonzero(values)} have a weight above 0"
             )
-        self.weights, self.replacement = found, replacement
+        self.weights, self.replacement = values, replacement
 
     def __len__(self) -> int:
         return self.num_samples
@@ -159,9 +160,9 @@ class WeightedRandomSampler(Sampler):
 
 
 class BatchSampler:
-    """Batches of what a sampler gives. drop_last: a last batch that isn't full is left out.
+    """Groups a sampler's indices into batches; drop_last drops an incomplete last batch.
 
-    sampler: a `Sampler`, or anything that gives indices when it is iterated over.
+    sampler: a `Sampler`, or any iterable of indices.
     """
 
     _passes = 0
@@ -175,7 +176,7 @@ class BatchSampler:
         return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
 
     def batches(self, generator: Generator) -> Iterator[Any]:
-        """The batches of an epoch."""
+        """Yield the batches of an epoch."""
         if isinstance(self.sampler, Sampler):
             order = as_array(self.sampler.order(generator))
             for start in range(0, len(order), self.batch_size):

@@ -1,8 +1,8 @@
-"""Batches on their way from a process to the one that asked: arrays in shared memory, the rest as it is.
+"""Transfer of batches between processes: arrays in shared memory, everything else pickled.
 
-Enters: a batch, a tree of tuples, lists and dictionaries. Leaves: a small description of it that a pipe takes at once, and from
-that the batch again. The process that makes batches owns the blocks of memory and uses one again when it has been given back;
-the one that asked keeps them open, and may take away the names of all when the other is gone.
+A batch is a tree of tuples, lists and dictionaries; only a small description of it goes through a pipe. The worker owns
+the shared memory blocks and reuses those given back. The parent keeps them open, and may unlink them all after the
+worker has exited.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ALIGNMENT = 64
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """An array of the batch: where it lies in the block."""
+    """The location of an array in a block."""
 
     offset: int
     shape: tuple[int, ...]
@@ -31,27 +31,27 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A batch whose arrays lie in a block of shared memory; no block where there are none."""
+    """A batch whose arrays are in a shared memory block; `block` is "" if there are none."""
 
     tree: Any
     block: str
     dropped: tuple[str, ...] = ()
-    """Blocks that are used no more."""
+    """Blocks no longer in use."""
 
 
 class OwnBlocks:
-    """The blocks of a process that makes batches."""
+    """The shared memory blocks owned by a worker process."""
 
     def __init__(self) -> None:
         self._all: dict[str, SharedMemory] = {}
         self._free: list[str] = []
 
     def give_back(self, names: tuple[str, ...]) -> None:
-        """What these blocks hold isn't needed any more."""
+        """Mark blocks as free for reuse."""
         self._free += names
 
     def pack(self, batch: Any) -> Packed:
-        """The batch with its arrays in a block that is free, or a new one."""
+        """Copy the batch's arrays to a free or new block."""
         arrays: list[tuple[_Place, npt.NDArray[Any]]] = []
         tree = _outlined(batch, arrays)
         if not arrays:
@@ -63,13 +63,13 @@ class OwnBlocks:
         return Packed(tree, memory.name, dropped)
 
     def _block(self, size: int) -> tuple[SharedMemory, tuple[str, ...]]:
-        """A block of at least so many bytes, and those that it takes the place of."""
+        """Return a block of at least `size` bytes, and the blocks it replaces."""
         fitting = next((name for name in self._free if self._all[name].size >= size), None)
         if fitting is not None:
             self._free.remove(fitting)
             return self._all[fitting], ()
         dropped = tuple(self._free[:1])
-        for name in dropped:  # there are never more blocks than batches under way
+        for name in dropped:  # replace a block, so there are never more than batches in flight
             self._free.remove(name)
             _remove(self._all.pop(name))
         memory = SharedMemory(create=True, size=max(1, size))
@@ -77,7 +77,7 @@ class OwnBlocks:
         return memory, dropped
 
     def close(self) -> None:
-        """Gives all memory back."""
+        """Free all blocks."""
         for memory in self._all.values():
             _remove(memory)
         self._all.clear()
@@ -85,18 +85,18 @@ class OwnBlocks:
 
 
 class OpenBlocks:
-    """The blocks of other processes that batches have come in."""
+    """The worker processes' blocks opened by the parent."""
 
     def __init__(self) -> None:
         self._all: dict[str, SharedMemory] = {}
 
     def unpack(self, packed: Packed) -> Any:
-        """The batch, in memory of this process."""
+        """Return the batch, copied to memory of this process."""
         self.look(packed)
         return _filled(packed.tree, self._all.get(packed.block))
 
     def look(self, packed: Packed) -> None:
-        """Opens the block of a batch, and closes those that are used no more."""
+        """Open the block of a batch, and close those no longer in use."""
         for name in packed.dropped:
             if name in self._all:
                 self._all.pop(name).close()
@@ -104,7 +104,7 @@ class OpenBlocks:
             self._all[packed.block] = SharedMemory(packed.block)
 
     def close(self) -> None:
-        """Closes all, and takes their names away: their owner may have ended before it could."""
+        """Close and unlink all blocks; their owner may have ended before it could."""
         for memory in self._all.values():
             _remove(memory)
         self._all.clear()
@@ -112,7 +112,7 @@ class OpenBlocks:
 
 def _remove(memory: SharedMemory) -> None:
     memory.close()
-    with contextlib.suppress(FileNotFoundError):  # the other side was first
+    with contextlib.suppress(FileNotFoundError):  # already unlinked by the other side
         memory.unlink()
 
 

@@ -1,7 +1,7 @@
-"""Transforms of examples: functions of a value and a generator, which random ones draw from.
+"""Transforms of examples: functions of a value and a generator for randomness.
 
-Images are (H, W, C) or (H, W) arrays as files hold them until `ToFloat` makes (C, H, W) of them; `Resize`, crops and flips take
-both forms by `channels_first`.
+Images are (H, W, C) or (H, W), as stored in files, until `ToFloat` converts them to (C, H, W). `Resize`, crops and
+flips handle both layouts through `channels_first`.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ Array = npt.NDArray[Any]
 
 
 def one_hot(labels: Any, classes: int, dtype: Any = np.float32) -> Array:
-    """Labels (...) of integers as (..., classes): 1 at each label, else 0."""
-    found = np.asarray(labels)
-    if found.dtype.kind not in "iu":
-        raise ArgumentError(f"labels are integers, found {found.dtype}")
-    if found.size and not (found.min() >= 0 and found.max() < classes):
-        raise ArgumentError(f"labels lie between 0 and {classes - 1}, found {found.min()} to {found.max()}")
-    made = np.zeros((*found.shape, classes), dtype)
-    np.put_along_axis(made, found[..., None].astype(np.int64), 1, -1)
-    return made
+    """One-hot encode integer labels (...) as (..., classes)."""
+    values = np.asarray(labels)
+    if values.dtype.kind not in "iu":
+        raise ArgumentError(f"labels are integers, found {values.dtype}")
+    if values.size and not (values.min() >= 0 and values.max() < classes):
+        raise ArgumentError(f"labels lie between 0 and {classes - 1}, found {values.min()} to {values.max()}")
+    encoded = np.zeros((*values.shape, classes), dtype)
+    np.put_along_axis(encoded, values[..., None].astype(np.int64), 1, -1)
+    return encoded
 
 
 class Compose:
-    """Transforms one after the other."""
+    """A sequence of transforms."""
 
     def __init__(self, *steps: Callable[[Any, Generator], Any]) -> None:
         self.steps = steps
@@ -58,7 +58,7 @@ class Compose:
 
 @dataclass(frozen=True, slots=True)
 class Each:
-    """A function of the value alone, as a transform."""
+    """Adapts a function of the value alone to a transform."""
 
     function: Callable[[Any], Any]
 
@@ -69,7 +69,7 @@ class Each:
 
 @dataclass(frozen=True, slots=True)
 class OneHot:
-    """A label as a vector of zeros and a one."""
+    """One-hot encodes a label."""
 
     classes: int
 
@@ -80,7 +80,7 @@ class OneHot:
 
 @dataclass(frozen=True, slots=True)
 class ToFloat:
-    """An image (H, W, C) or (H, W) as f32 (C, H, W), integers divided by their type's largest number: 0 to 1."""
+    """Converts an image (H, W, C) or (H, W) to f32 (C, H, W); integers are divided by their type's maximum."""
 
     def __call__(self, value: Any, generator: Generator) -> Array:
         del generator
@@ -89,13 +89,13 @@ class ToFloat:
             raise ArgumentError(f"ToFloat takes an image (H, W, C) or (H, W), found shape {image.shape}")
         scale = 1.0 / np.iinfo(image.dtype).max if image.dtype.kind in "iu" else 1.0
         planes = image[None] if image.ndim == 2 else np.moveaxis(image, -1, 0)
-        made: Array = np.ascontiguousarray(planes, np.float32) * np.float32(scale)
-        return made
+        result: Array = np.ascontiguousarray(planes, np.float32) * np.float32(scale)
+        return result
 
 
 @dataclass(frozen=True, slots=True)
 class Normalize:
-    """(x - mean) / deviation per channel of (C, H, W), or with single numbers of anything."""
+    """Computes (x - mean) / deviation, per channel of (C, H, W), or with scalars for any shape."""
 
     mean: Any
     deviation: Any
@@ -119,12 +119,12 @@ class Normalize:
                     "that of (H, W, C)"
                 )
             mean, deviation = mean[:, None, None], deviation[:, None, None]
-        made: Array = (image - mean) / deviation
-        return made
+        result: Array = (image - mean) / deviation
+        return result
 
 
 def _check_size(size: Any, name: str) -> None:
-    """Raises ArgumentError for what isn't (H, W)."""
+    """Raise ArgumentError if size isn't (H, W)."""
     if (
         not isinstance(size, (tuple, list))
         or len(size) != 2
@@ -138,9 +138,9 @@ def _axes(image: Array, channels_first: bool) -> tuple[int, int]:
 
 
 def _cut(image: Array, axes: tuple[int, int], top: int, left: int, size: tuple[int, int]) -> Array:
-    place = [slice(None)] * image.ndim
-    place[axes[0]], place[axes[1]] = slice(top, top + size[0]), slice(left, left + size[1])
-    return image[tuple(place)]
+    index = [slice(None)] * image.ndim
+    index[axes[0]], index[axes[1]] = slice(top, top + size[0]), slice(left, left + size[1])
+    return image[tuple(index)]
 
 
 def _fits(image: Array, axes: tuple[int, int], size: tuple[int, int], name: str) -> None:
@@ -150,7 +150,7 @@ def _fits(image: Array, axes: tuple[int, int], size: tuple[int, int], name: str)
 
 @dataclass(frozen=True, slots=True)
 class CenterCrop:
-    """The middle of an image, of size (H, W)."""
+    """Crops the center of an image to size (H, W)."""
 
     size: tuple[int, int]
     channels_first: bool = False
@@ -169,7 +169,7 @@ class CenterCrop:
 
 @dataclass(frozen=True, slots=True)
 class RandomCrop:
-    """A random part of an image, of size (H, W), after `padding` zeros on each side."""
+    """Crops a random part of size (H, W), after padding each side with `padding` zeros."""
 
     size: tuple[int, int]
     padding: int = 0
@@ -194,7 +194,7 @@ class RandomCrop:
 
 @dataclass(frozen=True, slots=True)
 class RandomFlip:
-    """Left and right exchanged with a chance."""
+    """Flips an image horizontally with probability `chance`."""
 
     chance: float = 0.5
     channels_first: bool = False
@@ -208,7 +208,7 @@ class RandomFlip:
 
 @dataclass(frozen=True, slots=True)
 class Resize:
-    """An image at another size (H, W), interpolated linearly ("linear") or by the nearest pixel ("nearest"); the type stays."""
+    """Resizes an image to (H, W) by "linear" or "nearest" interpolation; the dtype is preserved."""
 
     size: Sequence[int]
     mode: str = "linear"
@@ -222,28 +222,28 @@ class Resize:
     def __call__(self, value: Any, generator: Generator) -> Array:
         del generator
         image = np.asarray(value)
-        made = image
+        resized = image
         for axis, extent in zip(_axes(image, self.channels_first), self.size, strict=True):
-            made = _resized(made, axis, extent, self.mode)
-        whole = image.dtype.kind in "iu"
-        result: Array = np.rint(made).astype(image.dtype) if whole else made.astype(image.dtype, copy=False)
+            resized = _resized(resized, axis, extent, self.mode)
+        is_integer = image.dtype.kind in "iu"
+        result: Array = np.rint(resized).astype(image.dtype) if is_integer else resized.astype(image.dtype, copy=False)
         return result
 
 
 def _resized(image: Array, axis: int, extent: int, mode: str) -> Array:
-    """One axis at another size, edges on edges."""
+    """Resize one axis, aligning the edges of the first and last pixels."""
     old = image.shape[axis]
     if old == extent:
         return image
-    places = (np.arange(extent) + 0.5) * (old / extent) - 0.5
+    positions = (np.arange(extent) + 0.5) * (old / extent) - 0.5
     if mode == "nearest":
-        nearest: Array = np.take(image, np.clip(np.rint(places), 0, old - 1).astype(np.int64), axis)
+        nearest: Array = np.take(image, np.clip(np.rint(positions), 0, old - 1).astype(np.int64), axis)
         return nearest
-    places = np.clip(places, 0, old - 1)
-    low = np.floor(places).astype(np.int64)
+    positions = np.clip(positions, 0, old - 1)
+    low = np.floor(positions).astype(np.int64)
     high = np.minimum(low + 1, old - 1)
     shape = [-1 if i == axis else 1 for i in range(image.ndim)]
-    share = (places - low).astype(np.float32).reshape(shape)
+    share = (positions - low).astype(np.float32).reshape(shape)
     first, second = np.take(image, low, axis).astype(np.float32), np.take(image, high, axis).astype(np.float32)
-    made: Array = first + (second - first) * share
-    return made
+    result: Array = first + (second - first) * share
+    return result

@@ -1,6 +1,7 @@
-"""Python functions to IR: source, annotations, inference, lowering.
+"""Frontend: parse Python kernels, infer types, and lower them to IR.
 
-Enters: a function and the signature of a launch. Leaves: `ir.Module`, or a CompileError that points at the source.
+`lower_kernel` turns a `KernelSpec` and the `Signature` of a launch into an `ir.Module`, or raises a CompileError that
+points at the source.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """The lowering is loaded when the first kernel is compiled."""
+    """Import `lower_kernel` lazily, when the first kernel is compiled."""
     if name == "lower_kernel":
         from .kernel import lower_kernel
 

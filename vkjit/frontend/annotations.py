@@ -1,9 +1,9 @@
-"""Reads the annotations of kernels and device functions, as objects or as text, without evaluating code.
+"""Read the type annotations of kernels, device functions and struct fields without evaluating code.
 
-Enters: an annotation (an object made by `vk.In[...]`, a dtype, a TypeVar, a Python type; or a string, as under `from
-__future__ import annotations`). Leaves: an `ArrayAnnotation`, a `ConstAnnotation`, a dtype, a TypeVar, or None where
-the type is to be inferred. Names in strings are looked up in the function's closure, globals, builtins and type
-parameters, and in the variables of the scope where the decorator ran.
+An annotation is an object (`vk.In[...]`, a dtype, a TypeVar, a Python type) or, under `from __future__ import
+annotations`, a string. The result is an `Annotation`; None means that the type is inferred. Names in strings are looked
+up in the function's closure, its type parameters, the local scope of the decorator, the globals and the builtins, in
+this order.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PYTHON_TYPES: dict[object, DType] = {float: dtypes.f32, int: dtypes.i32, bool: 
 
 
 def dtype_of(value: object) -> DType | None:
-    """The element type that an object stands for (a dtype, a NumPy type, `float`, `int`, `bool`), or None."""
+    """Return the element type that an object denotes (a dtype, a NumPy type, `float`, `int`, `bool`), or None."""
     if isinstance(value, DType):
         return value
     if isinstance(value, type) and value in _PYTHON_TYPES:
@@ -50,8 +50,8 @@ def dtype_of(value: object) -> DType | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """An annotation: what it belongs to, where, and the scopes in which its names are looked up."""
+class _AnnotationSite:
+    """Context of one annotation: a description of its owner (`what`), its location, and the scopes for name lookup."""
 
     what: str
     loc: Loc
@@ -63,18 +63,21 @@ class _Place:
 
 
 def read_annotation(function: FunctionType, parameter: str, scope: Mapping[str, Any] | None = None) -> Annotation:
-    """What the annotation of a parameter says; CompileError where it can't be understood."""
+    """Parse the annotation of a parameter. Raises CompileError if it isn't valid."""
     code = function.__code__
     scopes = (_closure(function), _type_parameters(function), scope or {}, function.__globals__, vars(builtins))
-    place = _Place(f"{parameter} in {function.__name__}", Loc(code.co_filename, code.co_firstlineno), scopes)
-    found = _read(place, function.__annotations__.get(parameter))
-    if isinstance(found, ArrayAnnotation) and found.mode == "array":
-        raise place.error("vk.Array is for fields of structs; parameters are vk.In, vk.Out or vk.InOut")
-    return found
+    site = _AnnotationSite(f"{parameter} in {function.__name__}", Loc(code.co_filename, code.co_firstlineno), scopes)
+    annotation = _read(site, function.__annotations__.get(parameter))
+    if isinstance(annotation, ArrayAnnotation) and annotation.mode == "array":
+        raise site.error("vk.Array is for fields of structs; parameters are vk.In, vk.Out or vk.InOut")
+    return annotation
 
 
 def defining_scope(function: FunctionType) -> dict[str, Any]:
-    """The variables of the function that is just now defining this one, for annotations that are text; else nothing."""
+    """Return the local variables of the function that is currently defining `function`, to resolve string annotations.
+
+    Empty if `function` isn't nested in another function or has no string annotations.
+    """
     if "<locals>" not in function.__qualname__ or not any(
         isinstance(a, str) for a in function.__annotations__.values()
     ):
@@ -88,90 +91,92 @@ def defining_scope(function: FunctionType) -> dict[str, Any]:
 
 
 def read_field(cls: type, name: str, scope: Mapping[str, Any]) -> Annotation:
-    """What the annotation of a class's field says; CompileError where it can't be understood."""
+    """Parse the annotation of a class's field. Raises CompileError if it isn't valid."""
     module = sys.modules.get(cls.__module__)
     scopes = (vars(cls), scope, vars(module) if module is not None else {}, vars(builtins))
-    place = _Place(f"{name} in {cls.__name__}", Loc(getattr(module, "__file__", None) or cls.__module__, 1), scopes)
-    return _read(place, inspect.get_annotations(cls)[name])
+    site = _AnnotationSite(
+        f"{name} in {cls.__name__}", Loc(getattr(module, "__file__", None) or cls.__module__, 1), scopes
+    )
+    return _read(site, inspect.get_annotations(cls)[name])
 
 
-def _read(place: _Place, raw: object) -> Annotation:
-    value = _parsed(place, raw) if isinstance(raw, str) else raw
+def _read(site: _AnnotationSite, annotation: object) -> Annotation:
+    value = _parsed(site, annotation) if isinstance(annotation, str) else annotation
     if value is None or value is Any:
         return None
     if isinstance(value, ArrayAnnotation):
         element = value.dtype if isinstance(value.dtype, TypeVar | _Composite) else dtype_of(value.dtype)
         if element is None:
-            raise place.error(f"{value.dtype!r} is no element type")
+            raise site.error(f"{value.dtype!r} is no element type")
         return ArrayAnnotation(value.mode, element, value.dims)
     if isinstance(value, ConstAnnotation | TypeVar | _Composite):
         return value
     dtype = dtype_of(value)
     if dtype is None:
-        raise place.error(f"{value!r} is no type that it can have")
+        raise site.error(f"{value!r} is no type that it can have")
     return dtype
 
 
-def _parsed(place: _Place, text: str) -> object:
+def _parsed(site: _AnnotationSite, text: str) -> object:
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except SyntaxError:
-        raise place.error(f"{text!r} doesn't parse") from None
-    return _resolved(place, tree.body)
+        raise site.error(f"{text!r} doesn't parse") from None
+    return _resolved(site, tree.body)
 
 
-def _resolved(place: _Place, node: ast.expr) -> object:
-    """The object that the tree of an annotation's text stands for."""
+def _resolved(site: _AnnotationSite, node: ast.expr) -> object:
+    """Return the object that the syntax tree of a string annotation denotes."""
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.Name):
-        return _name(place, node.id)
+        return _name(site, node.id)
     if isinstance(node, ast.Attribute):
-        base = _resolved(place, node.value)
+        base = _resolved(site, node.value)
         if not hasattr(base, node.attr):
-            raise place.error(f"{ast.unparse(node)} doesn't exist")
+            raise site.error(f"{ast.unparse(node)} doesn't exist")
         return getattr(base, node.attr)
     if isinstance(node, ast.Tuple):
-        return tuple(_resolved(place, item) for item in node.elts)
+        return tuple(_resolved(site, item) for item in node.elts)
     if isinstance(node, ast.Subscript):
-        return _subscripted(place, node)
+        return _subscripted(site, node)
     if isinstance(node, ast.Call):
-        return _called(place, node)
-    raise place.error(f"{ast.unparse(node)} isn't understood")
+        return _called(site, node)
+    raise site.error(f"{ast.unparse(node)} isn't understood")
 
 
-def _name(place: _Place, name: str) -> object:
-    for scope in place.scopes:
+def _name(site: _AnnotationSite, name: str) -> object:
+    for scope in site.scopes:
         if name in scope:
             return scope[name]
-    raise place.error(f"{name} isn't found (names in annotations are looked up in the module's scope)")
+    raise site.error(f"{name} isn't found (names in annotations are looked up in the module's scope)")
 
 
-def _subscripted(place: _Place, node: ast.Subscript) -> object:
-    base: Any = _resolved(place, node.value)
-    key = _resolved(place, node.slice)
+def _subscripted(site: _AnnotationSite, node: ast.Subscript) -> object:
+    base: Any = _resolved(site, node.value)
+    key = _resolved(site, node.slice)
     try:
         return base[key]
     except TypeError as error:
-        raise place.error(str(error)) from None
+        raise site.error(str(error)) from None
 
 
-def _called(place: _Place, node: ast.Call) -> object:
-    """Only `vk.vec(dtype, size)` is called in annotations."""
-    if _resolved(place, node.func) is not vec or node.keywords:
-        raise place.error(f"{ast.unparse(node)} isn't understood")
-    arguments: list[Any] = [_resolved(place, argument) for argument in node.args]
+def _called(site: _AnnotationSite, node: ast.Call) -> object:
+    """Evaluate a call in an annotation; only `vk.vec(dtype, size)` is allowed."""
+    if _resolved(site, node.func) is not vec or node.keywords:
+        raise site.error(f"{ast.unparse(node)} isn't understood")
+    arguments: list[Any] = [_resolved(site, argument) for argument in node.args]
     return vec(*arguments)
 
 
 def _closure(function: FunctionType) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
-            found[name] = cell.cell_contents
+            values[name] = cell.cell_contents
         except ValueError:  # not assigned yet
             continue
-    return found
+    return values
 
 
 def _type_parameters(function: FunctionType) -> dict[str, Any]:

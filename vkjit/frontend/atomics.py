@@ -1,7 +1,4 @@
-"""Atomic operations on elements of arrays.
-
-Enters: calls of `vk.atomic.*`. Leaves: `atomic`, `atomic_cas`, `atomic_load`, `atomic_store`.
-"""
+"""Lowering of `vk.atomic.*` to `atomic`, `atomic_cas`, `atomic_load` and `atomic_store`."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ from .values import KernelValue, describe_value, is_array
 __all__: list[str] = []
 
 
-def _place(ctx: Context, call: Call, array: KernelValue, index: KernelValue) -> tuple[Value, list[Value], DType]:
+def _operands(ctx: Context, call: Call, array: KernelValue, index: KernelValue) -> tuple[Value, list[Value], DType]:
     if not is_array(array):
         raise ctx.error(call.node, f"expected an array first, found {describe_value(array)}", "vk.atomic.add(x, i, v)")
     kind = array_type(array)
@@ -40,7 +37,7 @@ def _writable(ctx: Context, call: Call, array: Value) -> None:
     note_write(ctx, array)
 
 
-def _how(ctx: Context, call: Call, order: KernelValue, scope: KernelValue) -> dict[str, Any]:
+def _order_and_scope(ctx: Context, call: Call, order: KernelValue, scope: KernelValue) -> dict[str, Any]:
     return {
         "order": one_of(ctx, call, "order", order, ORDERS),
         "scope": one_of(ctx, call, "scope", scope, ("workgroup", "device")),
@@ -58,13 +55,13 @@ def _modify(name: str) -> Any:
         order: KernelValue,
         scope: KernelValue,
     ) -> KernelValue:
-        memory, at, dtype = _place(ctx, call, array, index)
+        memory, at, dtype = _operands(ctx, call, array, index)
         _writable(ctx, call, memory)
         if dtype.kind == "bool" or (dtype.is_float and name in ("and", "or", "xor")):
             hint = "keep flags in vk.u32" if dtype.kind == "bool" else "floats have add, sub, min, max, exchange, cas"
             raise ctx.error(call.node, f"atomic {name} isn't defined for {dtype!r}", hint)
         operand = as_stored(ctx, _argument(call, 2), value, Scalar(dtype))
-        return ctx.builder.emit("atomic", memory, *at, operand, op=name, **_how(ctx, call, order, scope))
+        return ctx.builder.emit("atomic", memory, *at, operand, op=name, **_order_and_scope(ctx, call, order, scope))
 
     return lower
 
@@ -74,7 +71,9 @@ for _name in ("add", "sub", "min", "max", "and_", "or_", "xor", "exchange"):
 
 
 def _argument(call: Call, position: int) -> ast.expr:
-    """Where an argument stands, for errors about it; the call where it is given by name."""
+    """Return the node of a positional argument, for error locations; the call itself if the argument is passed by
+    keyword.
+    """
     return call.node.args[position] if len(call.node.args) > position else call.node
 
 
@@ -90,19 +89,19 @@ def _cas(
     order: KernelValue,
     scope: KernelValue,
 ) -> KernelValue:
-    memory, at, dtype = _place(ctx, call, array, index)
+    memory, at, dtype = _operands(ctx, call, array, index)
     _writable(ctx, call, memory)
     old = as_stored(ctx, _argument(call, 2), expected, Scalar(dtype))
     new = as_stored(ctx, _argument(call, 3), value, Scalar(dtype))
-    return ctx.builder.emit("atomic_cas", memory, *at, old, new, **_how(ctx, call, order, scope))
+    return ctx.builder.emit("atomic_cas", memory, *at, old, new, **_order_and_scope(ctx, call, order, scope))
 
 
 @lowers(atomic.load)
 def _load(
     ctx: Context, call: Call, array: KernelValue, index: KernelValue, *, order: KernelValue, scope: KernelValue
 ) -> KernelValue:
-    memory, at, _ = _place(ctx, call, array, index)
-    return ctx.builder.emit("atomic_load", memory, *at, **_how(ctx, call, order, scope))
+    memory, at, _ = _operands(ctx, call, array, index)
+    return ctx.builder.emit("atomic_load", memory, *at, **_order_and_scope(ctx, call, order, scope))
 
 
 @lowers(atomic.store)
@@ -116,8 +115,8 @@ def _store(
     order: KernelValue,
     scope: KernelValue,
 ) -> KernelValue:
-    memory, at, dtype = _place(ctx, call, array, index)
+    memory, at, dtype = _operands(ctx, call, array, index)
     _writable(ctx, call, memory)
     operand = as_stored(ctx, _argument(call, 2), value, Scalar(dtype))
-    ctx.builder.op("atomic_store", memory, *at, operand, **_how(ctx, call, order, scope))
+    ctx.builder.op("atomic_store", memory, *at, operand, **_order_and_scope(ctx, call, order, scope))
     return None

@@ -1,6 +1,7 @@
-"""Attributes of kernel values: `x.shape`, `x.get`, `v.xy`.
+"""Attribute access on kernel values: `x.shape`, `x.get`, `v.xy`.
 
-Enters: a value and an attribute's name. Leaves: a value or a `Method`. Each class of values registers its attributes.
+Each kind of value registers the lowering of its attributes with `attributes`. An attribute lowers to a value or a
+`Method`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _ATTRIBUTES: list[tuple[Callable[[KernelValue], bool], AttributeLowering]] = []
 
 
 def attributes(owner: Callable[[KernelValue], bool]) -> Callable[[AttributeLowering], AttributeLowering]:
-    """Registers the lowering of attributes of the values for which `owner` holds."""
+    """Register the lowering of attributes for values that satisfy the predicate `owner`."""
 
     def register(function: AttributeLowering) -> AttributeLowering:
         _ATTRIBUTES.append((owner, function))
@@ -29,7 +30,7 @@ def attributes(owner: Callable[[KernelValue], bool]) -> Callable[[AttributeLower
 
 
 def attribute_of(ctx: Context, node: ast.Attribute, base: KernelValue) -> KernelValue:
-    """The attribute of a value; CompileError where there is none."""
+    """Lower an attribute access. Raises CompileError if the value has no such attribute."""
     for owner, lower in _ATTRIBUTES:
         if owner(base):
             return lower(ctx, node, base)

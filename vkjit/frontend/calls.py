@@ -1,6 +1,6 @@
-"""Lowers calls: intrinsics by the identity of what is called, dtypes as conversions, device functions, methods.
+"""Lowering of calls: intrinsics, dtype conversions, device functions, methods.
 
-Enters: call nodes. Leaves: values. An intrinsic registers under the objects that mean it (`vk.exp`, `math.exp`,
+Intrinsics are registered by object identity, under every Python object that denotes them (`vk.exp`, `math.exp`,
 `np.exp`).
 """
 
@@ -31,14 +31,14 @@ __all__ = ["bind_arguments", "callable_values", "cast_value", "intrinsic", "intr
 
 IntrinsicLowering = Callable[..., KernelValue]
 _INTRINSICS: dict[Any, IntrinsicLowering] = {}
-_SAME_NAME = {("vkjit.tensor.random", name): getattr(random, name) for name in ("rand", "randn", "randint")}
-"""Functions of tensors under whose name `vk` shows them, and what the name means in a kernel."""
+_TENSOR_ALIASES = {("vkjit.tensor.random", name): getattr(random, name) for name in ("rand", "randn", "randint")}
+"""Tensor functions exported from `vk` under the name of a kernel intrinsic, mapped to that intrinsic."""
 _ELEMENTWISE: set[IntrinsicLowering] = set()
 _CALLABLES: list[tuple[Callable[[KernelValue], bool], IntrinsicLowering]] = []
 
 
 def intrinsic(*objects: Any) -> Callable[[IntrinsicLowering], IntrinsicLowering]:
-    """Registers a lowering (context, call) for calls of any of the objects."""
+    """Register a lowering `(context, call)` for calls of any of the objects."""
 
     def register(function: IntrinsicLowering) -> IntrinsicLowering:
         for key in objects:
@@ -51,12 +51,14 @@ def intrinsic(*objects: Any) -> Callable[[IntrinsicLowering], IntrinsicLowering]
 
 
 def intrinsic_of(key: Any) -> IntrinsicLowering:
-    """The lowering that is registered for an object."""
+    """Return the lowering registered for an object."""
     return _INTRINSICS[key]
 
 
 def lowers(stub: Any, *others: Any) -> Callable[[IntrinsicLowering], IntrinsicLowering]:
-    """Registers a lowering (context, call, arguments by the stub's parameter names) for a stub of `lang`."""
+    """Register a lowering `(context, call, *arguments)` for a stub of `lang`; arguments are bound by the stub's
+    signature.
+    """
     signature = inspect.signature(stub)
 
     def register(function: IntrinsicLowering) -> IntrinsicLowering:
@@ -73,7 +75,7 @@ def lowers(stub: Any, *others: Any) -> Callable[[IntrinsicLowering], IntrinsicLo
 
 
 def lowers_method(stub: Any, function: IntrinsicLowering) -> IntrinsicLowering:
-    """The lowering (context, call, owner) of a method from one that takes its arguments by the stub's names."""
+    """Convert a lowering that takes the arguments of a stub to a method lowering `(context, call, owner)`."""
     signature = inspect.signature(stub)
     parameters = [p for name, p in signature.parameters.items() if name != "self"]
     without_self = signature.replace(parameters=parameters)
@@ -86,7 +88,7 @@ def lowers_method(stub: Any, function: IntrinsicLowering) -> IntrinsicLowering:
 
 
 def callable_values(test: Callable[[KernelValue], bool]) -> Callable[[IntrinsicLowering], IntrinsicLowering]:
-    """Registers a lowering (context, call, callee) for calls of the values for which `test` holds."""
+    """Register a lowering `(context, call, callee)` for calls of values that satisfy the predicate `test`."""
 
     def register(function: IntrinsicLowering) -> IntrinsicLowering:
         _CALLABLES.append((test, function))
@@ -96,7 +98,7 @@ def callable_values(test: Callable[[KernelValue], bool]) -> Callable[[IntrinsicL
 
 
 def bind_arguments(ctx: Context, call: Call, signature: inspect.Signature, name: str) -> inspect.BoundArguments:
-    """The arguments by parameter name, defaults filled in; CompileError where they don't fit the signature."""
+    """Bind a call's arguments to a signature and apply defaults. Raises CompileError if they don't match."""
     try:
         bound = signature.bind(*call.args, **call.keywords)
     except TypeError as error:
@@ -126,7 +128,7 @@ def _call(ctx: Context, node: ast.Call) -> KernelValue:
 
 
 def elementwise(function: IntrinsicLowering) -> IntrinsicLowering:
-    """Marks a lowering that computes element by element, so that it applies to lazy values."""
+    """Mark a lowering as elementwise, so that it is mapped over lazy slices and tiles."""
     _ELEMENTWISE.add(function)
     return function
 
@@ -137,7 +139,10 @@ def _is_elementwise(callee: KernelValue, lower: IntrinsicLowering) -> bool:
 
 
 def _takes_tiles(callee: KernelValue, values: list[KernelValue]) -> bool:
-    """Whether a device function gets whole tiles: where it is given the scope that holds them, for collectives."""
+    """True if a device function is called with whole tiles rather than mapped over their elements.
+
+    This is the case if one argument is a workgroup or subgroup object and no argument is a lazy slice.
+    """
     if not any(test(callee) for test, _ in _CALLABLES):
         return False
     from .collectives import ScopeValue
@@ -148,7 +153,7 @@ def _takes_tiles(callee: KernelValue, values: list[KernelValue]) -> bool:
 def _map(
     ctx: Context, node: ast.Call, lower: IntrinsicLowering, args: list[KernelValue], keywords: dict[str, KernelValue]
 ) -> KernelValue:
-    """The call for each element of the lazy arguments."""
+    """Map a call over the elements of its lazy or tile arguments."""
 
     def function(inner: Context, *values: KernelValue) -> KernelValue:
         named = dict(zip(keywords, values[len(args) :], strict=True))
@@ -170,11 +175,11 @@ def _find(callee: KernelValue) -> IntrinsicLowering | None:
     if isinstance(callee, Value | tuple | str) or callee is None or is_literal(callee):
         return None
     if isinstance(callee, FunctionType):
-        callee = _SAME_NAME.get((callee.__module__, callee.__name__), callee)
+        callee = _TENSOR_ALIASES.get((callee.__module__, callee.__name__), callee)
     return _INTRINSICS.get(callee)
 
 
-_WHAT_HAS = "functions of numbers have one: those of vk, and math's and NumPy's of the same names"
+_CALLABLE_HINT = "functions of numbers have one: those of vk, and math's and NumPy's of the same names"
 
 
 def _not_callable(ctx: Context, node: ast.Call, callee: KernelValue) -> Exception:
@@ -190,13 +195,13 @@ def _not_callable(ctx: Context, node: ast.Call, callee: KernelValue) -> Exceptio
             f"decorate {callee.__name__} with @vk.func",
         )
     if callable(callee):
-        return ctx.error(node.func, f"{text} has no meaning in a kernel", advice_on_object(callee) or _WHAT_HAS)
+        return ctx.error(node.func, f"{text} has no meaning in a kernel", advice_on_object(callee) or _CALLABLE_HINT)
     hint = f"index it: {text}[{', '.join(map(ast.unparse, node.args)) or 'i'}]" if is_array(callee) else ""
     return ctx.error(node.func, f"{text} is {describe_value(callee)}: it can't be called", hint)
 
 
 def _cast(ctx: Context, call: Call, dtype: DType) -> KernelValue:
-    """`vk.f32(x)`: a conversion; `vk.index()` without argument is the index tuple of an `over=` kernel."""
+    """Lower `vk.f32(x)` and the like; `vk.index()` without arguments is the index tuple of an `over=` kernel."""
     if dtype is dtypes.index and not call.args and not call.keywords:
         return _index_tuple(ctx, call)
     if len(call.args) != 1 or call.keywords:
@@ -205,7 +210,9 @@ def _cast(ctx: Context, call: Call, dtype: DType) -> KernelValue:
 
 
 def cast_value(ctx: Context, node: ast.AST, value: KernelValue, dtype: DType) -> Value:
-    """An explicit conversion: floats to integers truncate and saturate, integers wrap, to bool is `!= 0`."""
+    """Convert a value explicitly: floats to integers truncate and saturate, integers wrap, conversion to bool is `!=
+    0`.
+    """
     if is_matrix(value):
         from .matrices import cast_matrix
 
@@ -214,24 +221,26 @@ def cast_value(ctx: Context, node: ast.AST, value: KernelValue, dtype: DType) ->
     if is_literal(value):
         return ctx.builder.const(_converted(value, dtype), dtype)
     assert isinstance(value, Value)
-    return value if dtype_of_value(value) is dtype and value not in ctx.weak else _strong(ctx, node, value, dtype)
+    return (
+        value if dtype_of_value(value) is dtype and value not in ctx.weak else _cast_to_strong(ctx, node, value, dtype)
+    )
 
 
-def _strong(ctx: Context, node: ast.AST, value: Value, dtype: DType) -> Value:
-    made = convert(ctx, node, value, dtype)
-    return ctx.builder.emit("cast", made, type=made.type) if made is value else made
+def _cast_to_strong(ctx: Context, node: ast.AST, value: Value, dtype: DType) -> Value:
+    converted = convert(ctx, node, value, dtype)
+    return ctx.builder.emit("cast", converted, type=converted.type) if converted is value else converted
 
 
 def _converted(value: float, dtype: DType) -> bool | int | float:
-    """A literal converted as the operation `cast` would."""
+    """Convert a literal with the semantics of the `cast` operation."""
     from ..ir.semantics import cast, quiet
 
     if isinstance(value, int) and dtype.is_integer:
         wrapped = int(value) & ((1 << dtype.bits) - 1)
         return wrapped - (1 << dtype.bits) if dtype.is_signed and wrapped >> (dtype.bits - 1) else wrapped
     with quiet():
-        made = cast(np.float64(value), dtypes.f64, dtype)
-    return bool(made) if dtype.kind == "bool" else float(made) if dtype.is_float else int(made)
+        converted = cast(np.float64(value), dtypes.f64, dtype)
+    return bool(converted) if dtype.kind == "bool" else float(converted) if dtype.is_float else int(converted)
 
 
 def _index_tuple(ctx: Context, call: Call) -> KernelValue:
@@ -247,7 +256,7 @@ def _index_tuple(ctx: Context, call: Call) -> KernelValue:
 def _is_callable_object(value: object) -> bool:
     try:
         return value in _INTRINSICS
-    except TypeError:  # not hashable
+    except TypeError:  # unhashable
         return False
 
 

@@ -1,7 +1,8 @@
-"""What one loop carries: for each name its structure and types, how it enters, and what it is at each way out.
+"""Loop-carried variables: their structure and types, their initial values, and their values at each exit of a loop.
 
-Enters: names before the loop and at its exits. Leaves: operands of `continue` and `break`, names after the loop.
-`Knowledge` is what earlier rounds of lowering have found; it only grows.
+`enter` builds the initial values from the names bound before the loop; `leave` builds the operands of `continue` and
+`break`. `Knowledge` accumulates the type facts from repeated lowering of the body; facts are only added, so the
+iteration reaches a fixed point.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ Entry = Binding | Unbound | Conflict
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """One way out of a loop: the names there, and the words for a name that has no value."""
+    """One exit of a loop: the bindings there, and the explanation (`why`) for names that are unbound at it."""
 
     names: dict[str, Entry]
     why: str
@@ -47,12 +48,16 @@ class Exit:
 
 @dataclass(slots=True)
 class Carried:
-    """One carried name.
+    """One loop-carried variable.
 
-    `structure` has a Slot for each run-time value; `types` are theirs; `origins` has an Origin for each that began as
-    a literal and has met no strong type yet. `bound`: the name has a value before the loop (else it enters as poison,
-    and is bound by the body). `outer`: the origins in loops around this one. `lost`: the ways out that have no value
-    for it.
+    - `structure`: the value with a Slot in place of each run-time value.
+    - `types`: the types of the slots.
+    - `origins`: for each slot, the Origin if the variable was initialized from a literal and hasn't taken a strong type
+      yet.
+    - `initial`: the initial values.
+    - `bound`: True if the name has a value before the loop. Otherwise it enters as poison, and the body binds it.
+    - `outer`: for each slot, the origins in enclosing loops.
+    - `lost`: the kinds of exits at which the variable has no value.
     """
 
     name: str
@@ -67,7 +72,7 @@ class Carried:
     first: Binding | None = None
 
     def start(self, ctx: Context, values: list[Value]) -> None:
-        """Binds the name at the start of the body."""
+        """Bind the name at the start of the body."""
         if not self.bound:
             if isinstance(self.entry, Unbound | Conflict):
                 ctx.env[self.name] = self.entry
@@ -79,20 +84,23 @@ class Carried:
         ctx.env[self.name] = Binding(rebuild(self.structure, values), self.entry.loc)
 
     def finish(self, ctx: Context, values: list[Value]) -> None:
-        """Binds the name after the loop."""
-        place = self.entry.loc if isinstance(self.entry, Binding) else self.first.loc if self.first else None
+        """Bind the name after the loop."""
+        bound_at = self.entry.loc if isinstance(self.entry, Binding) else self.first.loc if self.first else None
         for value, origin, outer in zip(values, self.origins, self.outer, strict=False):
             if origin is not None:
                 ctx.mark_weak(value, outer)
-        ctx.bind(self.name, rebuild(self.structure, values), place)
+        ctx.bind(self.name, rebuild(self.structure, values), bound_at)
 
 
 @dataclass(slots=True)
 class Knowledge:
-    """What lowering a loop's body has shown.
+    """Type facts found by lowering a loop's body, kept between attempts.
 
-    `strong`: types that literals took, by name. `conflicts`: names whose values disagree. `exported`: structures of
-    names that the body alone binds and that are read after the loop.
+    - `strong`: the strong types that variables initialized from literals must have, by name and slot.
+    - `conflicts`: names whose values have incompatible types.
+    - `exported`: structures of names that only the body binds and that are read after the loop.
+    - `changed`: True if the last attempt added a fact.
+    - `region`: the region of an unrolled iteration.
     """
 
     strong: dict[str, list[Type | None]] = field(default_factory=dict)
@@ -107,29 +115,31 @@ class Knowledge:
             self.changed = True
 
     def strengthen(self, name: str, slots: int, number: int, type_: Type) -> None:
-        """A literal's variable took a strong type."""
-        known = self.strong.setdefault(name, [None] * slots)
-        if known[number] is None:
-            known[number] = type_
+        """Record that slot `number` of a variable initialized from a literal must have the strong type `type_`."""
+        types = self.strong.setdefault(name, [None] * slots)
+        if types[number] is None:
+            types[number] = type_
             self.changed = True
 
     def settle(self, ctx: Context, carried: list[Carried], exits: list[Exit]) -> None:
-        """After a round: weak variables that never joined a strong type take the one that they met; exports are
-        found.
+        """Update the facts after the body was lowered.
+
+        Weak variables that were never assigned a strong value take the type of the operands they were combined with.
+        Names bound at all exits are exported.
         """
-        for one in carried if not self.changed else ():
-            for number, origin in enumerate(one.origins):
-                found = _settled(one.types[number], origin.met) if origin is not None else None
-                if found is not None:
-                    self.strengthen(one.name, len(one.types), number, found)
+        for carried_one in carried if not self.changed else ():
+            for number, origin in enumerate(carried_one.origins):
+                type_ = _resolved_type(carried_one.types[number], origin.met) if origin is not None else None
+                if type_ is not None:
+                    self.strengthen(carried_one.name, len(carried_one.types), number, type_)
         names = {c.name for c in carried}
-        for name in _bound_at_all(exits) - names - self.exported.keys():
+        for name in _names_bound_everywhere(exits) - names - self.exported.keys():
             if name in ctx.env and isinstance(ctx.env[name], Binding) and name not in self.conflicts:
                 continue
             self._export(ctx, name, exits)
 
     def _export(self, ctx: Context, name: str, exits: list[Exit]) -> None:
-        bindings = [e for e in (way.names[name] for way in exits) if isinstance(e, Binding)]
+        bindings = [e for e in (exit_.names[name] for exit_ in exits) if isinstance(e, Binding)]
         if all(same_constant(b.value, bindings[0].value) for b in bindings) and not _has_runtime(bindings[0].value):
             return
         try:
@@ -141,15 +151,15 @@ class Knowledge:
         self.changed = True
 
     def after(self, ctx: Context, name: str, exits: list[Exit], node: ast.For | ast.While) -> Entry:
-        """What a name that isn't carried is after the loop."""
+        """Return the binding after the loop of a name that isn't loop-carried."""
         if name in self.conflicts:
             return self.conflicts[name]
-        entries = [(way, way.names.get(name)) for way in exits]
+        entries = [(exit_, exit_.names.get(name)) for exit_ in exits]
         bindings = [e for _, e in entries if isinstance(e, Binding)]
         if len(bindings) < len(entries) or not bindings:
-            found = next((e for _, e in entries if isinstance(e, Unbound | Conflict)), None)
-            lacking = next((way for way, e in entries if not isinstance(e, Binding)), None)
-            return found or (
+            unbound = next((e for _, e in entries if isinstance(e, Unbound | Conflict)), None)
+            lacking = next((exit_ for exit_, e in entries if not isinstance(e, Binding)), None)
+            return unbound or (
                 Unbound(lacking.why, lacking.loc) if lacking else Unbound("nothing binds it", ctx.loc(node))
             )
         first = bindings[0]
@@ -161,11 +171,11 @@ class Knowledge:
         return Conflict(describe_value(first.value), first.loc, describe_value(other.value), other.loc)
 
 
-def _settled(type_: Type, met: list[DType]) -> Type | None:
-    """The type of a weak variable of default type `type_` that met strong types in operations; None if it may stay.
+def _resolved_type(type_: Type, met: list[DType]) -> Type | None:
+    """Return the type for a weak variable of default type `type_` that was combined with the strong types `met`.
 
-    It takes the first that its default type can't stand for; one that adapted to a narrower type was treated too
-    freely.
+    This is the first of `met` that the default type can't represent. If there is none, but the variable adapted to a
+    narrower type, it is the default type. None means that the variable stays weak.
     """
     assert isinstance(type_, Scalar)
     alike = [t for t in met if t.is_float == type_.dtype.is_float and t.kind != "bool"]
@@ -175,10 +185,10 @@ def _settled(type_: Type, met: list[DType]) -> Type | None:
     return type_ if any(t is not type_.dtype for t in alike) else None
 
 
-def _bound_at_all(exits: list[Exit]) -> set[str]:
+def _names_bound_everywhere(exits: list[Exit]) -> set[str]:
     if not exits:
         return set()
-    return set.intersection(*({n for n, e in way.names.items() if isinstance(e, Binding)} for way in exits))
+    return set.intersection(*({n for n, e in exit_.names.items() if isinstance(e, Binding)} for exit_ in exits))
 
 
 def _has_runtime(value: KernelValue) -> bool:
@@ -189,7 +199,7 @@ def _has_runtime(value: KernelValue) -> bool:
 
 
 def common_structure(ctx: Context, values: list[KernelValue], types: list[Type]) -> KernelValue:
-    """One structure for the values at all exits; raises Disagreement."""
+    """Return one structure for the values at all exits and append its slot types to `types`. Raises Disagreement."""
     first = values[0]
     if not any(map(_has_runtime, values)) and all(same_constant(first, v) for v in values):
         return first
@@ -198,17 +208,17 @@ def common_structure(ctx: Context, values: list[KernelValue], types: list[Type])
             raise Disagreement
         columns = zip(*(parts_of(v) or () for v in values), strict=True)
         return with_parts(first, [common_structure(ctx, list(items), types) for items in columns])
-    found: KernelValue = first
+    representative: KernelValue = first
     agreed = agreed_type(ctx, first, first)
     for value in values[1:]:
-        agreed = agreed_type(ctx, found, value)
-        found = value if isinstance(value, Value) and value.type == agreed else found
+        agreed = agreed_type(ctx, representative, value)
+        representative = value if isinstance(value, Value) and value.type == agreed else representative
     types.append(agreed)
     return Slot(len(types) - 1, agreed)
 
 
 def enter(ctx: Context, name: str, knowledge: Knowledge, node: ast.AST) -> Carried | None:
-    """How a name enters the loop; None if it isn't carried."""
+    """Return the loop-carried variable for a name, or None if the name isn't carried."""
     entry: Entry = ctx.env.get(name) or Unbound("it isn't bound before the loop", ctx.loc(node))
     if name in knowledge.exported and (not isinstance(entry, Binding) or name in knowledge.conflicts):
         structure, types, first = knowledge.exported[name]
@@ -223,7 +233,7 @@ def enter(ctx: Context, name: str, knowledge: Knowledge, node: ast.AST) -> Carri
 
 
 def _slots(ctx: Context, node: Place, value: KernelValue, carried: Carried, strong: list[Type | None]) -> KernelValue:
-    """The structure of a value before the loop: numbers get slots, everything else stays as it is."""
+    """Return the structure of a value before the loop, with slots for numbers, and append these to `carried`."""
     types = carried.types
     parts = parts_of(value)
     if parts is not None:
@@ -231,9 +241,9 @@ def _slots(ctx: Context, node: Place, value: KernelValue, carried: Carried, stro
     is_weak = is_literal(value) or (isinstance(value, Value) and value in ctx.weak)
     if not is_weak and not _has_runtime(value):
         return value
-    found = strong[len(types)] if len(types) < len(strong) else None
-    if is_weak and found is not None:
-        type_, is_weak = found, False
+    strong_type = strong[len(types)] if len(types) < len(strong) else None
+    if is_weak and strong_type is not None:
+        type_, is_weak = strong_type, False
     else:
         type_ = value.type if isinstance(value, Value) else Scalar(default_dtype(value))  # type: ignore[arg-type]
     types.append(type_)
@@ -245,7 +255,10 @@ def _slots(ctx: Context, node: Place, value: KernelValue, carried: Carried, stro
 
 
 def leave(ctx: Context, carried: Carried, knowledge: Knowledge, way: str | None) -> list[Value]:
-    """The operands of an exit for one carried name; what doesn't fit becomes knowledge, and the operand poison."""
+    """Return the operands of an exit for one loop-carried variable.
+
+    Where the current value doesn't fit, the reason is recorded in `knowledge` and the operand is poison.
+    """
     entry = ctx.env.get(carried.name)
     if not isinstance(entry, Binding):
         if carried.bound and isinstance(entry, Conflict):
@@ -271,7 +284,7 @@ def _described(carried: Carried, before: Binding) -> str:
 def _fill(
     ctx: Context, carried: Carried, structure: KernelValue, value: KernelValue, knowledge: Knowledge, out: list[Value]
 ) -> bool:
-    """Appends the operands for a structure; False where the value doesn't have it."""
+    """Append the operands for a structure to `out`. Returns False if the value doesn't have this structure."""
     parts = parts_of(structure)
     if parts is not None:
         if not alike(structure, value):
@@ -280,14 +293,14 @@ def _fill(
     if not isinstance(structure, Slot):
         return same_constant(structure, value)
     type_, number = carried.types[structure.number], structure.number
-    found = _number_type(value)
-    if found is None:
+    value_type = _number_type(value)
+    if value_type is None:
         return False
-    if carried.origins[number] is not None and _changes(ctx, value, found, type_):
-        knowledge.strengthen(carried.name, len(carried.types), number, found)
+    if carried.origins[number] is not None and _changes(ctx, value, value_type, type_):
+        knowledge.strengthen(carried.name, len(carried.types), number, value_type)
         out.append(ctx.builder.emit("poison", type=type_))
         return True
-    if found != type_ and not _adapts(ctx, value, found, type_):
+    if value_type != type_ and not _adapts(ctx, value, value_type, type_):
         return False
     out.append(to_type(ctx, ctx.builder.loc, value, type_))
     return True
@@ -299,15 +312,15 @@ def _number_type(value: KernelValue) -> Type | None:
     return value.type if isinstance(value, Value) and not isinstance(value.type, Array) else None
 
 
-def _changes(ctx: Context, value: KernelValue, found: Type, type_: Type) -> bool:
-    """Whether a value gives a weak variable another type: a strong value does, and a float an integer."""
-    if not isinstance(found, Scalar) or found.dtype.kind == "bool":
+def _changes(ctx: Context, value: KernelValue, value_type: Type, type_: Type) -> bool:
+    """True if a value changes the type of a weak variable: any strong value does, and a float changes an integer."""
+    if not isinstance(value_type, Scalar) or value_type.dtype.kind == "bool":
         return False
     if isinstance(value, Value) and value not in ctx.weak:
         return True
-    return found.dtype.is_float and isinstance(type_, Scalar) and not type_.dtype.is_float
+    return value_type.dtype.is_float and isinstance(type_, Scalar) and not type_.dtype.is_float
 
 
-def _adapts(ctx: Context, value: KernelValue, found: Type, type_: Type) -> bool:
+def _adapts(ctx: Context, value: KernelValue, value_type: Type, type_: Type) -> bool:
     weak = is_literal(value) or (isinstance(value, Value) and value in ctx.weak)
-    return weak and isinstance(found, Scalar) and isinstance(type_, Scalar) and adapts(value, found, type_)
+    return weak and isinstance(value_type, Scalar) and isinstance(type_, Scalar) and adapts(value, value_type, type_)

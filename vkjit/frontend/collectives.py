@@ -1,8 +1,7 @@
-"""Collectives of subgroups and workgroups on one value per invocation.
+"""Workgroup and subgroup collectives on one value per invocation.
 
-Enters: `vk.workgroup()`, `vk.subgroup()` and calls of their methods. Leaves: `sg_*` operations; a workgroup's
-collectives go on through shared memory, in the same fixed order: neighbouring subgroups first, as if the subgroup
-were that much larger.
+Methods of `vk.workgroup()` and `vk.subgroup()` lower to `sg_*` operations. Workgroup collectives continue through
+shared memory. The order of combination is fixed: adjacent subgroups are combined first, as if the subgroup were larger.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ __all__ = ["ScopeValue", "combine", "neutral", "reduce_value"]
 
 @dataclass(frozen=True, slots=True)
 class ScopeValue:
-    """What `vk.workgroup()` (kind "workgroup") and `vk.subgroup()` (kind "subgroup") give."""
+    """The result of `vk.workgroup()` (kind "workgroup") or `vk.subgroup()` (kind "subgroup")."""
 
     kind: str
 
@@ -39,14 +38,12 @@ class ScopeValue:
 MethodLowering = Callable[..., KernelValue]
 METHODS: dict[tuple[str, str], MethodLowering] = {}
 SMALLEST_SUBGROUP = 4
-"""No device has smaller subgroups: bounds the number of subgroups of a workgroup."""
+"""The minimum subgroup size of any device. It bounds the number of subgroups in a workgroup."""
 REDUCTIONS = ("add", "mul", "min", "max", "and", "or", "xor")
 
 
 def method(name: str, *kinds: str) -> Callable[[MethodLowering], MethodLowering]:
-    """Registers the lowering (context, call, scope, arguments by name) of a method, for both scopes unless some are
-    named.
-    """
+    """Register a method's lowering `(context, call, scope, *arguments)` for the scope kinds given (default: both)."""
 
     def register(function: MethodLowering) -> MethodLowering:
         for kind in kinds or ("workgroup", "subgroup"):
@@ -74,36 +71,36 @@ def _attribute(ctx: Context, node: ast.Attribute, base: KernelValue) -> KernelVa
     assert isinstance(base, ScopeValue)
     lower = METHODS.get((base.kind, node.attr))
     if lower is None:
-        known = ", ".join(sorted(name for kind, name in METHODS if kind == base.kind))
-        raise ctx.error(node, f"a {base.kind} has no {node.attr}", f"it has {known}")
+        methods = ", ".join(sorted(name for kind, name in METHODS if kind == base.kind))
+        raise ctx.error(node, f"a {base.kind} has no {node.attr}", f"it has {methods}")
     return Method(base, node.attr, lower)
 
 
 def uses_lanes(ctx: Context) -> None:
-    """Notes that the kernel depends on lanes: it is emitted one-dimensional."""
+    """Mark the kernel as dependent on subgroup lanes, so that it is emitted with a one-dimensional workgroup."""
     ctx.session.module.kernel.attrs["subgroups"] = True
 
 
 def emit(ctx: Context, name: str, *operands: Value, **attrs: object) -> Value:
-    """An operation of a subgroup."""
+    """Emit a subgroup operation."""
     uses_lanes(ctx)
     return ctx.builder.emit(name, *operands, **attrs)
 
 
 # -- sizes and ranks
 def invocations(ctx: Context) -> int:
-    """The invocations of a workgroup."""
+    """Return the number of invocations in a workgroup."""
     x, y, z = ctx.session.signature.local_size
     return x * y * z
 
 
 def rank_of(ctx: Context, kind: str) -> Value:
-    """The number of the invocation in its scope."""
+    """Emit the linear id of the invocation within its scope."""
     lane = emit(ctx, "lane_id")
     if kind == "subgroup":
         return lane
-    first = ctx.builder.emit("mul", emit(ctx, "subgroup_id"), emit(ctx, "subgroup_size"))
-    return ctx.builder.emit("add", first, lane)
+    base = ctx.builder.emit("mul", emit(ctx, "subgroup_id"), emit(ctx, "subgroup_size"))
+    return ctx.builder.emit("add", base, lane)
 
 
 @method("size")
@@ -134,12 +131,12 @@ def _barrier(ctx: Context, _call: Call, _scope: ScopeValue) -> KernelValue:
 
 # -- reductions
 def combine(ctx: Context, op: str, a: Value, b: Value) -> Value:
-    """Two values combined by a reduction."""
+    """Combine two values with a reduction operator."""
     return ctx.builder.emit(op, a, b)
 
 
 def neutral(ctx: Context, op: str, type_: Type) -> Value:
-    """The value that changes nothing under a reduction (-0 for sums of floats)."""
+    """Return the identity element of a reduction (-0.0 for float sums)."""
     assert isinstance(type_, Scalar | Vector)
     dtype = type_.dtype
     scalar = ctx.builder.const(_neutral_number(op, dtype), dtype)
@@ -157,37 +154,40 @@ def _neutral_number(op: str, dtype: DType) -> bool | int | float:
         (0, 2**dtype.bits - 1) if dtype.kind == "uint" else (-(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1)
     )
     ones = -1 if dtype.is_signed else high
-    numbers: dict[str, int] = {"add": 0, "mul": 1, "min": high, "max": low, "and": ones, "or": 0, "xor": 0}
-    return numbers[op]
+    identities: dict[str, int] = {"add": 0, "mul": 1, "min": high, "max": low, "and": ones, "or": 0, "xor": 0}
+    return identities[op]
 
 
 def prepared(ctx: Context, call: Call, op: str, value: KernelValue) -> Value:
-    """The operand of a reduction as a value of a type that has it."""
-    made = materialize(ctx, call.node, value)
-    dtype = dtype_of_value(made)
+    """Convert a value to a type that supports the reduction: bool to i32 for arithmetic."""
+    operand = materialize(ctx, call.node, value)
+    dtype = dtype_of_value(operand)
     if op in ("add", "mul", "min", "max") and dtype.kind == "bool":
-        return convert(ctx, call.node, made, dtypes.i32)
+        return convert(ctx, call.node, operand, dtypes.i32)
     if op in ("and", "or", "xor") and dtype.is_float:
-        raise ctx.error(call.node, f"{op} is for integers and bools, found {describe_value(made)}")
-    return made
+        raise ctx.error(call.node, f"{op} is for integers and bools, found {describe_value(operand)}")
+    return operand
 
 
 def reduce_value(ctx: Context, node: ast.AST, kind: str, op: str, value: Value, label: str = "") -> Value:
-    """The reduction of one value per invocation, in every invocation; `label` tells several at one node apart."""
+    """Reduce one value per invocation; every invocation gets the result.
+
+    `label` distinguishes the scratch arrays of several reductions at one node.
+    """
     inner = emit(ctx, "sg_reduce", value, op=op)
     if kind == "subgroup":
         return inner
-    # each subgroup has reduced the same values: equal in the whole workgroup, which the operations don't show
+    # Each subgroup reduces the same values, so the result is workgroup-uniform; the uniformity analysis can't see that.
     return emit(ctx, "assume_uniform", _across(ctx, node, op, inner, label))
 
 
 def _across(ctx: Context, node: ast.AST, op: str, value: Value, label: str) -> Value:
-    """Reduces one value per subgroup over the workgroup: rounds of subgroup reductions over shared memory."""
-    most = max(1, -(-invocations(ctx) // SMALLEST_SUBGROUP))
-    if most == 1:
+    """Reduce one value per subgroup over the workgroup, by repeated subgroup reductions through shared memory."""
+    max_subgroups = max(1, -(-invocations(ctx) // SMALLEST_SUBGROUP))
+    if max_subgroups == 1:
         return value
     b = ctx.builder
-    array = scratch(ctx, node, value.type, most, label)
+    array = scratch(ctx, node, value.type, max_subgroups, label)
     lane, group, size = emit(ctx, "lane_id"), emit(ctx, "subgroup_id"), emit(ctx, "subgroup_size")
     count = emit(ctx, "num_subgroups")
     if ctx.loops or not ctx.is_kernel:
@@ -195,26 +195,30 @@ def _across(ctx: Context, node: ast.AST, op: str, value: Value, label: str) -> V
     when(ctx, b.emit("eq", lane, b.index(0)), lambda: b.op("store", array, group, value))
     b.op("barrier")
     body = Region([types.INDEX], ["left"])
-    position = b.emit("add", b.emit("mul", group, size), lane)
+    element_index = b.emit("add", b.emit("mul", group, size), lane)
     with b.at(body):
-        _round(ctx, op, array, position, body.args[0], (lane, group, size))
-    left = b.op("loop", count, types=[types.INDEX], regions=[body]).result
-    return emit(ctx, "sg_reduce", _element_or_neutral(ctx, op, array, lane, left), op=op)
+        _reduce_iteration(ctx, op, array, element_index, body.args[0], (lane, group, size))
+    remaining = b.op("loop", count, types=[types.INDEX], regions=[body]).result
+    return emit(ctx, "sg_reduce", _element_or_neutral(ctx, op, array, lane, remaining), op=op)
 
 
-def _round(ctx: Context, op: str, array: Value, position: Value, left: Value, ids: tuple[Value, Value, Value]) -> None:
-    """While more values are left than a subgroup has lanes: each subgroup reduces its share to one."""
+def _reduce_iteration(
+    ctx: Context, op: str, array: Value, element_index: Value, remaining: Value, ids: tuple[Value, Value, Value]
+) -> None:
+    """Emit one iteration: break if the `remaining` values fit into one subgroup, else each subgroup reduces its share
+    to one.
+    """
     b = ctx.builder
     lane, group, size = ids
     go, stay = Region(), Region()
     with b.at(go):
-        b.op("break", left)
+        b.op("break", remaining)
     with b.at(stay):
         b.op("yield")
-    b.op("if", b.emit("le", left, size), types=[], regions=[go, stay])
-    part = emit(ctx, "sg_reduce", _element_or_neutral(ctx, op, array, position, left), op=op)
+    b.op("if", b.emit("le", remaining, size), types=[], regions=[go, stay])
+    part = emit(ctx, "sg_reduce", _element_or_neutral(ctx, op, array, element_index, remaining), op=op)
     b.op("barrier")
-    above = b.emit("sub", b.emit("add", left, size), b.index(1))
+    above = b.emit("sub", b.emit("add", remaining, size), b.index(1))
     fewer = b.emit("floordiv", above, size)
     writes = b.emit("and", b.emit("eq", lane, b.index(0)), b.emit("lt", group, fewer))
     when(ctx, writes, lambda: b.op("store", array, group, part))
@@ -222,25 +226,25 @@ def _round(ctx: Context, op: str, array: Value, position: Value, left: Value, id
     b.op("continue", fewer)
 
 
-def _element_or_neutral(ctx: Context, op: str, array: Value, position: Value, count: Value) -> Value:
+def _element_or_neutral(ctx: Context, op: str, array: Value, index: Value, count: Value) -> Value:
     b = ctx.builder
     inside, outside = Region(), Region()
     with b.at(inside):
-        b.op("yield", b.emit("load", array, position))
+        b.op("yield", b.emit("load", array, index))
     with b.at(outside):
         b.op("yield", neutral(ctx, op, array.type.element))  # type: ignore[attr-defined]
     result = array.type.element  # type: ignore[attr-defined]
-    return b.op("if", b.emit("lt", position, count), types=[result], regions=[inside, outside]).result
+    return b.op("if", b.emit("lt", index, count), types=[result], regions=[inside, outside]).result
 
 
 def scratch(ctx: Context, node: ast.AST, element: Type, size: int, label: str = "") -> Value:
-    """A shared array of this program point."""
+    """Return the shared scratch array of this program point."""
     assert isinstance(element, Scalar | Vector)
     return ctx.entry(node, Array(element, 1, space="shared", shape=(size,), contiguous=True), label)
 
 
 def when(ctx: Context, condition: Value, then: Callable[[], object]) -> None:
-    """An `if` without results."""
+    """Emit an `if` without results."""
     regions = [Region(), Region()]
     with ctx.builder.at(regions[0]):
         then()
@@ -251,21 +255,21 @@ def when(ctx: Context, condition: Value, then: Callable[[], object]) -> None:
 
 
 def lazy_collectives() -> ModuleType:
-    """The collectives over lazy values, which are built on those here."""
+    """Return the module of collectives over lazy values (imported here because it depends on this module)."""
     from . import lazy_collectives as module
 
     return module
 
 
 def tiles_reduce() -> ModuleType:
-    """The collectives over tiles, which are built on those here."""
+    """Return the module of collectives over tiles (imported here because it depends on this module)."""
     from . import tiles_reduce as module
 
     return module
 
 
 def _no_axis(ctx: Context, call: Call, axis: KernelValue, keepdims: KernelValue) -> None:
-    """CompileError where an axis is named of what has none."""
+    """Raise CompileError if `axis` or `keepdims` is given for a value without axes."""
     if axis is not None or keepdims is not False:
         hint = "hold it first: wg.load(x[i:i+BM, j:j+BN])"
         raise ctx.error(call.node, "axis and keepdims are for tiles, whose sizes are known at compile time", hint)
@@ -311,7 +315,7 @@ _vote("all", "and")
 
 
 def position_of(ctx: Context, call: Call, kind: str, op: str, value: Value, own: Value) -> Value:
-    """The least of the positions `own` at which `value` is the extremum."""
+    """Return the minimum of the indices `own` at which `value` equals the min/max over the scope."""
     best = reduce_value(ctx, call.node, kind, op, value, "value")
     b = ctx.builder
     same = b.emit("eq", value, best)
@@ -339,22 +343,22 @@ for _name, _op in {"argmin": "min", "argmax": "max"}.items():
         _no_axis(ctx, call, axis, keepdims)
         if isinstance(value, Lazy):
             return lazy_collectives().argument_reduction(ctx, call, scope, _op, value)
-        made = prepared(ctx, call, _op, value)
-        return position_of(ctx, call, scope.kind, _op, made, rank_of(ctx, scope.kind))
+        operand = prepared(ctx, call, _op, value)
+        return position_of(ctx, call, scope.kind, _op, operand, rank_of(ctx, scope.kind))
 
 
-# -- exchange
+# -- broadcast
 @method("broadcast")
 def _broadcast(ctx: Context, call: Call, scope: ScopeValue, value: KernelValue, rank: KernelValue) -> KernelValue:
-    made, source = materialize(ctx, call.node, value), as_index(ctx, call.node, rank, "the rank")
+    operand, source = materialize(ctx, call.node, value), as_index(ctx, call.node, rank, "the rank")
     if scope.kind == "subgroup":
-        return emit(ctx, "sg_broadcast", made, source)
+        return emit(ctx, "sg_broadcast", operand, source)
     b = ctx.builder
-    array = scratch(ctx, call.node, made.type, 1)
+    array = scratch(ctx, call.node, operand.type, 1)
     if ctx.loops or not ctx.is_kernel:
         b.op("barrier")
     own = rank_of(ctx, "workgroup")
-    when(ctx, b.emit("eq", own, source), lambda: b.op("store", array, b.index(0), made))
+    when(ctx, b.emit("eq", own, source), lambda: b.op("store", array, b.index(0), operand))
     b.op("barrier")
     return emit(ctx, "assume_uniform", b.emit("load", array, b.index(0)))
 
@@ -367,17 +371,17 @@ def _shuffle(ctx: Context, call: Call, _scope: ScopeValue, value: KernelValue, r
 
 @method("shuffle_xor", "subgroup")
 def _shuffle_xor(ctx: Context, call: Call, _scope: ScopeValue, value: KernelValue, mask: KernelValue) -> KernelValue:
-    number = static_value(mask)
-    if number is None or isinstance(number, bool | float) or number < 0:
+    mask_number = static_value(mask)
+    if mask_number is None or isinstance(mask_number, bool | float) or mask_number < 0:
         raise ctx.error(call.node, "the mask is an integer from 0 on, known at compile time", "shuffle takes any rank")
-    return emit(ctx, "sg_shuffle_xor", materialize(ctx, call.node, value), mask=int(number))
+    return emit(ctx, "sg_shuffle_xor", materialize(ctx, call.node, value), mask=int(mask_number))
 
 
 @method("ballot", "subgroup")
 def _ballot(ctx: Context, call: Call, _scope: ScopeValue, value: KernelValue) -> KernelValue:
     test = truth(ctx, call.node, value)
-    made = ctx.builder.const(test, types.BOOL) if isinstance(test, bool) else test
-    return emit(ctx, "sg_ballot", made, type=Scalar(dtypes.u64))
+    operand = ctx.builder.const(test, types.BOOL) if isinstance(test, bool) else test
+    return emit(ctx, "sg_ballot", operand, type=Scalar(dtypes.u64))
 
 
 @method("elect", "subgroup")

@@ -1,8 +1,8 @@
-"""Structs and vectors as they are passed to kernels: one array, or one scalar, for each part.
+"""Flattening of struct and vector parameters into plain arrays and scalars.
 
-Enters: a `KernelSpec` with parameters whose type is a struct or a vector. Leaves: a specification without such parameters:
-an array of structs has become an array for each field (`p.x`, `p.position`, all views of the same memory), a value a scalar
-for each number. `composites` says how kernels see them again.
+`expanded` replaces each parameter whose type is a struct or vector. An array of structs becomes one array per field
+(`p.x`, `p.position`, strided views of the same memory); a single struct or vector becomes one scalar per number.
+`KernelSpec.composites` records how the original parameters are put together again.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ FieldType = DType | TypeVar | StructType | VectorType | PackedFloat | ElementArr
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One part of a struct or vector that lies in memory in a row: the names of the fields that lead to it, its element
-    type (None: whatever is passed), and its own axes.
+    """One contiguous part of a struct or vector in memory.
+
+    `path` lists the field names that lead to it, `dtype` is its element type (None: inferred from the argument), and
+    `shape` its own axes.
     """
 
     path: tuple[str, ...]
@@ -44,7 +46,7 @@ class Leaf:
 
 @functools.cache
 def fields_of(kind: StructType) -> dict[str, FieldType]:
-    """The types of a struct's fields; CompileError for one that a field can't have."""
+    """Return the field types of a struct. Raises CompileError if a field's type isn't allowed."""
     return {name: _field_type(kind, name, read_field(kind.cls, name, kind.scope)) for name in kind.fields}
 
 
@@ -66,7 +68,7 @@ def _field_type(kind: StructType, name: str, annotation: Annotation) -> FieldTyp
 
 
 def leaves_of(element: object, path: tuple[str, ...] = ()) -> tuple[Leaf, ...]:
-    """The parts of an element in memory, in the order of its fields."""
+    """Return the leaves of an element type in memory order."""
     if isinstance(element, StructType):
         return tuple(leaf for name, kind in fields_of(element).items() for leaf in leaves_of(kind, (*path, name)))
     if isinstance(element, VectorType):
@@ -79,7 +81,7 @@ def leaves_of(element: object, path: tuple[str, ...] = ()) -> tuple[Leaf, ...]:
 
 
 def expanded(spec: KernelSpec) -> KernelSpec:
-    """The specification in which arrays and scalars alone are passed."""
+    """Return the specification with struct and vector parameters replaced by their parts."""
     if all(parameter.element is None for parameter in spec.params):
         return spec
     params: list[ParamSpec] = []
@@ -105,6 +107,6 @@ def _parts(parameter: ParamSpec) -> Iterator[ParamSpec]:
                 name, "array", parameter.mode, leaf.dtype, None if text is None else parse_dims(text), parameter.default
             )
             continue
-        for place in itertools.product(*map(range, leaf.shape)):
-            index = "".join(f"[{number}]" for number in place)
-            yield ParamSpec(name + index, "scalar", None, leaf.dtype, None, parameter.default)
+        for index in itertools.product(*map(range, leaf.shape)):
+            suffix = "".join(f"[{i}]" for i in index)
+            yield ParamSpec(name + suffix, "scalar", None, leaf.dtype, None, parameter.default)

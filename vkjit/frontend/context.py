@@ -1,7 +1,7 @@
-"""The state of lowering one function, and the registries through which expressions and statements find their lowering.
+"""State of lowering one function, and the registries of lowerings for expressions and statements.
 
-Enters: nodes of a syntax tree. Leaves: IR, through `builder`. `Session` is what all functions of one kernel share;
-`Context` belongs to one function instance.
+`Session` is shared by all functions of one kernel; `Context` belongs to one function instance. Lowerings emit IR
+through `Context.builder`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 Place = ast.AST | Loc
-"""Where an error is to point."""
+"""The location of an error: a syntax node or a `Loc`."""
 
 ExpressionLowering = Callable[["Context", Any], KernelValue]
 StatementLowering = Callable[["Context", Any], bool]
@@ -52,7 +52,7 @@ _STATEMENTS: dict[type[ast.AST], StatementLowering] = {}
 
 
 def expression(kind: type[ast.AST]) -> Callable[[ExpressionLowering], ExpressionLowering]:
-    """Registers the lowering of a kind of expression: (context, node) -> value."""
+    """Register the lowering `(context, node) -> value` of an expression node type."""
 
     def register(function: ExpressionLowering) -> ExpressionLowering:
         if kind in _EXPRESSIONS:
@@ -64,7 +64,7 @@ def expression(kind: type[ast.AST]) -> Callable[[ExpressionLowering], Expression
 
 
 def place(kind: type[ast.AST]) -> Callable[[ExpressionLowering], ExpressionLowering]:
-    """Registers the lowering of a kind of expression that may denote an element which isn't read yet."""
+    """Register the lowering of an expression node type that may denote an array element without loading it."""
 
     def register(function: ExpressionLowering) -> ExpressionLowering:
         if kind in _PLACES:
@@ -76,7 +76,7 @@ def place(kind: type[ast.AST]) -> Callable[[ExpressionLowering], ExpressionLower
 
 
 def statement(kind: type[ast.AST]) -> Callable[[StatementLowering], StatementLowering]:
-    """Registers the lowering of a kind of statement: (context, node) -> whether control never comes out at its end."""
+    """Register the lowering of a statement node type: `(context, node) -> True` if control never reaches its end."""
 
     def register(function: StatementLowering) -> StatementLowering:
         if kind in _STATEMENTS:
@@ -89,7 +89,7 @@ def statement(kind: type[ast.AST]) -> Callable[[StatementLowering], StatementLow
 
 @dataclass(slots=True)
 class Call:
-    """A call in the source, its arguments lowered."""
+    """A call in the source, with its arguments lowered."""
 
     node: ast.Call
     args: list[KernelValue]
@@ -98,7 +98,7 @@ class Call:
 
 @dataclass(slots=True, eq=False)
 class Origin:
-    """A variable that a loop carries and that began as a literal: the strong types that it has met in operations."""
+    """A loop-carried variable initialized from a literal; `met` lists the strong types that it was combined with."""
 
     met: list[DType] = field(default_factory=list)
 
@@ -108,7 +108,7 @@ Origins = tuple[Origin, ...]
 
 @dataclass(slots=True)
 class Return:
-    """A `return` whose operands wait until the result types of the function are known."""
+    """A `return` whose operands are filled in when the function's result types are known."""
 
     region: Region
     op: Op
@@ -118,8 +118,10 @@ class Return:
 
 @dataclass(slots=True)
 class Session:
-    """What all functions of one kernel share: `instances` of device functions, those being lowered (`active`),
-    stores.
+    """State shared by all functions of one kernel.
+
+    `instances` caches lowered device functions, `active` lists the functions being lowered (to detect recursion), and
+    `writes` logs the array stores emitted so far.
     """
 
     module: Module
@@ -130,7 +132,7 @@ class Session:
     writes: list[tuple[Value, Loc]] = field(default_factory=list)
 
     def unique_name(self, name: str) -> str:
-        """A name that no function of the module has."""
+        """Return a name that no function of the module has."""
         taken, number = self.module.functions, 1
         unique = name
         while unique in taken or unique == self.module.kernel.name:
@@ -140,7 +142,7 @@ class Session:
 
 
 class Context:
-    """One function instance while it is lowered. `env` binds the local names; `loops` holds the open loops."""
+    """State of one function instance during lowering; `env` binds local names, `loops` is the stack of open loops."""
 
     def __init__(
         self,
@@ -167,17 +169,17 @@ class Context:
         self.is_kernel = False
         self.index: tuple[Value, ...] | None = None
 
-    # -- places and errors
+    # -- locations and errors
     def loc(self, node: Place) -> Loc:
         return node if isinstance(node, Loc) else self.source.loc(node)
 
     def error(self, node: Place, reason: str, hint: str = "", notes: tuple[Any, ...] = ()) -> CompileError:
-        """The error to raise about a node."""
+        """Return the CompileError for a node."""
         return CompileError(reason, self.loc(node), hint=hint, notes=notes)
 
     # -- lowering
     def evaluate(self, node: ast.expr) -> KernelValue:
-        """Lowers an expression; operations get its place."""
+        """Lower an expression; its operations get its source location."""
         lower = _EXPRESSIONS.get(type(node))
         if lower is None:
             raise unsupported(self.source, node)
@@ -187,7 +189,7 @@ class Context:
         return value
 
     def place(self, node: ast.expr) -> KernelValue:
-        """As `evaluate`, but elements of arrays of structs and vectors stay unread."""
+        """Lower an expression like `evaluate`, but don't load elements of struct and vector arrays."""
         lower = _PLACES.get(type(node))
         if lower is None:
             return self.evaluate(node)
@@ -197,11 +199,11 @@ class Context:
         return value
 
     def block(self, statements: list[ast.stmt]) -> bool:
-        """Lowers statements; True if control never comes out at the end. What follows an exit is never reached."""
+        """Lower statements until one exits; True if control never reaches the end."""
         return any(self.execute(node) for node in statements)
 
     def execute(self, node: ast.stmt) -> bool:
-        """Lowers one statement; True if control never comes out at its end."""
+        """Lower one statement; True if control never reaches its end."""
         lower = _STATEMENTS.get(type(node))
         if lower is None:
             raise unsupported(self.source, node)
@@ -210,17 +212,17 @@ class Context:
 
     # -- weak run-time values
     def origins(self, *values: KernelValue) -> Origins | None:
-        """Where a result comes from if all its operands are weak; None if one is strong."""
-        found: dict[Origin, None] = {}
+        """Return the origins of a result if all its operands are weak, or None if one is strong."""
+        merged: dict[Origin, None] = {}
         for value in values:
             if isinstance(value, Value):
                 if value not in self.weak:
                     return None
-                found.update(dict.fromkeys(self.weak[value]))
-        return tuple(found)
+                merged.update(dict.fromkeys(self.weak[value]))
+        return tuple(merged)
 
     def mark_weak(self, result: Value, origins: Origins | None) -> None:
-        """Remembers that a result is weak; literals alone (no origin) give strong results."""
+        """Mark a result as weak. Does nothing if `origins` is None or empty: results of literals alone are strong."""
         if origins:
             self.weak[result] = origins
 
@@ -228,38 +230,38 @@ class Context:
     def bind(self, name: str, value: KernelValue, loc: Loc | None = None) -> None:
         self.env[name] = Binding(value, loc or self.builder.loc)
         if self.session.signature.sanitize and isinstance(value, Value) and isinstance(value.type, Array):
-            value.name = value.name or name  # the sanitizer speaks of arrays by name
+            value.name = value.name or name  # for the sanitizer's reports
 
     def entry(self, node: ast.AST, type_: Array, label: str = "") -> Value:
-        """The shared or local array of a program point (and `label`), made at the function's entry."""
+        """Return the shared or local array of a program point (and `label`), allocated at the function's entry."""
         key = (node, type_, label)
         if key not in self.allocations:
             self.allocations[key] = Op(type_.space, [], [type_], {"type": type_}, None, self.loc(node))
         return self.allocations[key].result
 
     def mark(self) -> tuple[int, int]:
-        """How much has been noted so far, for `forget`."""
+        """Return a checkpoint of the recorded returns and stores, for `forget`."""
         return len(self.returns), len(self.session.writes)
 
     def forget(self, mark: tuple[int, int]) -> None:
-        """Takes back what was noted since, as what was lowered since is thrown away."""
+        """Discard the returns and stores recorded since a checkpoint, because the code lowered since is discarded."""
         del self.returns[mark[0] :]
         del self.session.writes[mark[1] :]
 
     def finish_entry(self) -> None:
-        """Puts the arrays of the function before its other operations."""
+        """Insert the function's array allocations before its other operations."""
         self.target.body.ops[:0] = self.allocations.values()
 
 
 def evaluate_items(ctx: Context, nodes: list[ast.expr]) -> list[KernelValue]:
-    """The values of items in a row; `*t` stands for the items of a tuple."""
+    """Lower a sequence of expressions; `*t` expands to the items of a tuple."""
     values: list[KernelValue] = []
     for node in nodes:
         if not isinstance(node, ast.Starred):
             values.append(ctx.evaluate(node))
             continue
-        found = ctx.evaluate(node.value)
-        if not isinstance(found, tuple):
-            raise ctx.error(node, f"* takes a tuple in a kernel, found {describe_value(found)}", "write each item")
-        values += found
+        items = ctx.evaluate(node.value)
+        if not isinstance(items, tuple):
+            raise ctx.error(node, f"* takes a tuple in a kernel, found {describe_value(items)}", "write each item")
+        values += items
     return values

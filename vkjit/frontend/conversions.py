@@ -1,8 +1,11 @@
-"""The typing rules: weak literals, the common type of two operands, implicit conversions, truth.
+"""Typing rules: weak literals, type promotion, implicit conversions, truth values.
 
-Enters: kernel values. Leaves: IR values of the type that is wanted, or CompileError with the cast to write. Nothing
-converts silently but: a literal to what it fits, operands of an operation to their common type, integers to `index`;
-a store besides converts to a wider type, `index` to the array's integer type, and a float to a narrower float.
+Literals, loop-carried variables initialized from literals, and results computed from these alone are weak: in an
+operation they adapt to the type of the other operand. All other values are strong.
+
+Implicit conversions are limited to these: a literal converts to any type it fits, the operands of an operation to their
+common type, and integers to `index`. Stores also convert to a wider type, `index` to the array's integer type, and a
+float to a narrower float. Everything else raises a CompileError that suggests the cast.
 """
 
 from __future__ import annotations
@@ -41,20 +44,20 @@ __all__ = [
 
 
 def dtype_of_value(value: Value) -> DType:
-    """The element type of a scalar, a vector or a tile."""
+    """Return the element type of a scalar, vector or tile."""
     assert isinstance(value.type, Scalar | Vector | Tile)
     return value.type.dtype
 
 
 def default_dtype(literal: float) -> DType:
-    """The type that a literal has alone."""
+    """Return the type of a literal without context."""
     if isinstance(literal, bool):
         return dtypes.boolean
     return dtypes.i32 if isinstance(literal, int) else dtypes.f32
 
 
 def static_value(value: KernelValue) -> int | float | None:
-    """The number that a value is known to be, None where it isn't known."""
+    """Return the number if the value is a compile-time constant, else None."""
     if is_literal(value):
         return value
     if isinstance(value, Value) and value.op is not None and value.op.name == "const":
@@ -64,7 +67,7 @@ def static_value(value: KernelValue) -> int | float | None:
 
 
 def fit(ctx: Context, node: Place, literal: float, dtype: DType) -> bool | int | float:
-    """The literal as a value of `dtype`; CompileError where it doesn't fit."""
+    """Return the literal as a value of `dtype`. Raises CompileError if it doesn't fit."""
     if dtype.kind == "bool":
         if isinstance(literal, bool):
             return literal
@@ -88,7 +91,7 @@ def _range(dtype: DType) -> tuple[int, int]:
     return -(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1
 
 
-_LARGEST = {"f16": 65504.0, "bf16": 3.3895313892515355e38, "f32": 3.4028234663852886e38}
+_MAX_FINITE = {"f16": 65504.0, "bf16": 3.3895313892515355e38, "f32": 3.4028234663852886e38}
 
 
 def _fit_float(ctx: Context, node: Place, literal: float, dtype: DType) -> float:
@@ -96,14 +99,14 @@ def _fit_float(ctx: Context, node: Place, literal: float, dtype: DType) -> float
         value = float(literal)
     except OverflowError:
         value = math.inf
-    largest = _LARGEST.get(dtype.name, math.inf)
+    largest = _MAX_FINITE.get(dtype.name, math.inf)
     if abs(value) > largest and not (isinstance(literal, float) and math.isinf(literal)):
         raise ctx.error(node, f"the literal {literal!r} doesn't fit {dtype!r} (up to {largest:g})", "use a wider type")
     return value
 
 
 def numeric(ctx: Context, node: Place, value: KernelValue, what: str = "a number") -> KernelValue:
-    """The value, which must be a literal, a scalar or a vector."""
+    """Return the value unchanged. Raises CompileError unless it is a literal, a scalar or a vector."""
     if is_literal(value) or is_runtime(value):
         return value
     raise ctx.error(node, f"expected {what}, found {describe_value(value)}", _instead_of_number(value))
@@ -128,7 +131,9 @@ def _instead_of_number(value: KernelValue) -> str:
 
 
 def converted_text(node: Place, dtype: DType) -> str:
-    """How the conversion of an expression is written, for hints: the expression itself where it is short."""
+    """Return source text that converts an expression, for hints; expressions of more than 40 characters are shown as
+    `x`.
+    """
     if isinstance(node, ast.AugAssign):
         result = ast.BinOp(node.target, node.op, node.value)
         return f"{ast.unparse(node.target)} = {dtype!r}({ast.unparse(result)})"
@@ -137,7 +142,7 @@ def converted_text(node: Place, dtype: DType) -> str:
 
 
 def materialize(ctx: Context, node: Place, value: KernelValue, dtype: DType | None = None) -> Value:
-    """A run-time value: literals become constants, of `dtype` or their own type."""
+    """Return a run-time value; a literal becomes a constant of `dtype` or its default type."""
     numeric(ctx, node, value)
     if is_literal(value):
         target = dtype or default_dtype(value)
@@ -147,23 +152,23 @@ def materialize(ctx: Context, node: Place, value: KernelValue, dtype: DType | No
 
 
 def convert(ctx: Context, node: Place, value: KernelValue, dtype: DType) -> Value:
-    """The value in another element type, by a cast where it isn't a literal; lanes stay."""
+    """Convert a value to another element type: fit a literal, cast a scalar or (lane by lane) a vector."""
     if is_literal(value):
         return ctx.builder.const(fit(ctx, node, value, dtype), dtype)
-    made = materialize(ctx, node, value)
-    if isinstance(made.type, Vector):
-        return ctx.builder.cast(made, Vector(dtype, made.type.size))
-    return ctx.builder.cast(made, dtype)
+    operand = materialize(ctx, node, value)
+    if isinstance(operand.type, Vector):
+        return ctx.builder.cast(operand, Vector(dtype, operand.type.size))
+    return ctx.builder.cast(operand, dtype)
 
 
 def common_dtype(ctx: Context, node: Place, a: KernelValue, b: KernelValue) -> DType:
-    """The element type that both operands take."""
+    """Return the common element type of two operands."""
     weak_a, weak_b = _is_weak(ctx, a), _is_weak(ctx, b)
     dtype_a, dtype_b = _own_dtype(a), _own_dtype(b)
     if weak_a == weak_b:
         return _joined(ctx, node, dtype_a, dtype_b)
     weak, strong = (dtype_a, dtype_b) if weak_a else (dtype_b, dtype_a)
-    _met(ctx, a if weak_a else b, strong)
+    _record_met(ctx, a if weak_a else b, strong)
     return weak_join(weak, strong)
 
 
@@ -179,7 +184,9 @@ def _own_dtype(value: KernelValue) -> DType:
 
 
 def weak_join(weak: DType, strong: DType) -> DType:
-    """A literal takes the other type, unless that can't hold its kind at all."""
+    """Return the common type of a weak and a strong operand: the strong type, unless it can't represent the literal's
+    kind.
+    """
     if weak.is_float and not strong.is_float:
         return dtypes.f32
     if strong.kind == "bool":
@@ -188,15 +195,15 @@ def weak_join(weak: DType, strong: DType) -> DType:
 
 
 def strict_join(a: DType, b: DType) -> DType | None:
-    """The common type of two strong operands, None if they have none."""
+    """Return the common type of two strong operands, or None."""
     try:
         return promote(a, b)
     except DTypeError:
         return None
 
 
-def _met(ctx: Context, weak: KernelValue, strong: DType) -> None:
-    """Tells the variables that a weak value comes from which type they have met."""
+def _record_met(ctx: Context, weak: KernelValue, strong: DType) -> None:
+    """Record in the origins of a weak value that it was combined with a strong type."""
     for origin in ctx.origins(weak) or ():
         origin.met.append(strong)
 
@@ -213,7 +220,7 @@ def _joined(ctx: Context, node: Place, a: DType, b: DType) -> DType:
 
 
 def operand_places(node: Place) -> tuple[Place, Place]:
-    """The places of the two operands of an operator; the node itself for other nodes."""
+    """Return the nodes of an operator's two operands; for other nodes, the node itself twice."""
     if isinstance(node, ast.BinOp):
         return node.left, node.right
     if isinstance(node, ast.Compare) and len(node.comparators) == 1:
@@ -224,7 +231,7 @@ def operand_places(node: Place) -> tuple[Place, Place]:
 
 
 def unify(ctx: Context, node: Place, a: KernelValue, b: KernelValue, dtype: DType | None = None) -> tuple[Value, Value]:
-    """Both operands in their common type (or in `dtype`), scalars spread over the lanes of a vector."""
+    """Convert two operands to their common type (or to `dtype`), and splat a scalar if the other one is a vector."""
     target = dtype or common_dtype(ctx, node, a, b)
     left, right = operand_places(node)
     x, y = convert(ctx, left, a, target), convert(ctx, right, b, target)
@@ -240,12 +247,12 @@ def unify(ctx: Context, node: Place, a: KernelValue, b: KernelValue, dtype: DTyp
 
 
 def splat(ctx: Context, value: Value, size: int) -> Value:
-    """A vector whose lanes all hold the scalar."""
+    """Emit a vector with the scalar in all lanes."""
     return ctx.builder.emit("vec_make", *[value] * size, type=Vector(dtype_of_value(value), size))
 
 
 def as_index(ctx: Context, node: Place, value: KernelValue, what: str = "an index") -> Value:
-    """An `index`; any integer converts."""
+    """Convert a value to `index`; accepts any integer."""
     if isinstance(value, bool) or (is_scalar(value) and dtype_of_value(value).kind == "bool"):
         hint = f"convert: {converted_text(node, dtypes.i32)}"
         raise ctx.error(node, f"{what} must be an integer, found a bool", hint)
@@ -262,13 +269,15 @@ def as_index(ctx: Context, node: Place, value: KernelValue, what: str = "an inde
 
 
 def as_exactly(ctx: Context, node: Place, value: KernelValue, dtype: DType, what: str) -> Value:
-    """A scalar of `dtype`: a literal that fits, or a value that has the type."""
+    """Return a scalar of exactly `dtype`: a literal or weak value is converted, a strong value must have the type
+    already.
+    """
     if is_literal(value):
         return ctx.builder.const(fit(ctx, node, value, dtype), dtype)
     numeric(ctx, node, value)
     assert isinstance(value, Value)
     if value in ctx.weak and weak_join(dtype_of_value(value), dtype) is dtype:
-        _met(ctx, value, dtype)
+        _record_met(ctx, value, dtype)
         return convert(ctx, node, value, dtype)
     if value.type != Scalar(dtype):
         raise ctx.error(
@@ -280,7 +289,7 @@ def as_exactly(ctx: Context, node: Place, value: KernelValue, dtype: DType, what
 
 
 def _argument(node: Place) -> Place:
-    """The only argument of a call, where the value is one; the call itself tells nothing."""
+    """Return the argument of a one-argument call, for hints; an empty `Loc` for other calls, other nodes unchanged."""
     if not isinstance(node, ast.Call):
         return node
     values = [*node.args, *(k.value for k in node.keywords)]
@@ -288,27 +297,27 @@ def _argument(node: Place) -> Place:
 
 
 def as_stored(ctx: Context, node: Place, value: KernelValue, element: Scalar | Vector) -> Value:
-    """The value as it may be stored into an element of an array."""
+    """Convert a value to an array's element type under the rules for stores."""
     dtype = element.dtype
     if is_literal(value):
-        made = ctx.builder.const(fit(ctx, node, value, dtype), dtype)
+        stored = ctx.builder.const(fit(ctx, node, value, dtype), dtype)
     else:
         numeric(ctx, node, value)
         assert isinstance(value, Value)
         if not _storable(ctx, value, dtype):
             raise _not_storable(ctx, node, value, dtype)
-        made = convert(ctx, node, value, dtype)
-    if isinstance(element, Vector) and not isinstance(made.type, Vector):
-        return splat(ctx, made, element.size)
-    if made.type != element:
+        stored = convert(ctx, node, value, dtype)
+    if isinstance(element, Vector) and not isinstance(stored.type, Vector):
+        return splat(ctx, stored, element.size)
+    if stored.type != element:
         raise ctx.error(node, f"an element is {element}, found {describe_value(value)}", "store one lane: v.x, v[0]")
-    return made
+    return stored
 
 
 def _storable(ctx: Context, value: Value, dtype: DType) -> bool:
     source = dtype_of_value(value)
     if value in ctx.weak and weak_join(source, dtype) is dtype:
-        _met(ctx, value, dtype)
+        _record_met(ctx, value, dtype)
         return True
     if source.is_float and dtype.is_float and dtype.bits < source.bits:
         return True
@@ -326,7 +335,7 @@ def _not_storable(ctx: Context, node: Place, value: Value, dtype: DType) -> Comp
 
 
 def truth(ctx: Context, node: Place, value: KernelValue) -> Value | bool:
-    """Whether the value counts as true: numbers as `!= 0`, compile-time values as in Python."""
+    """Return the truth value: numbers compare `!= 0`, compile-time values follow Python."""
     if isinstance(value, Value):
         if isinstance(value.type, Tile):
             raise ctx.error(node, f"{describe_value(value)} is neither true nor false", _instead_of_truth(value))
@@ -341,7 +350,7 @@ def truth(ctx: Context, node: Place, value: KernelValue) -> Value | bool:
 
 
 def instead_of_index(value: KernelValue) -> str:
-    """What to do with a value that has no elements to index, for hints."""
+    """Return the hint for an attempt to index a value that has no elements."""
     if isinstance(value, Lazy):
         return "its elements are spread over the workgroup: index the array, combine with wg.sum, or wg.store it first"
     if isinstance(value, Aggregate):

@@ -1,8 +1,7 @@
-"""Instances of device functions, one for each signature that they are called with.
+"""Instantiation of device functions: one `ir.Function` per call signature.
 
-Enters: calls with lowered arguments. Leaves: a `call` of an `ir.Function`. Run-time scalars and vectors are
-parameters; arrays are parameters whose type belongs to the signature; everything known at compile time (literals too)
-is part of the signature.
+Run-time scalars, vectors and arrays become parameters of the instance. Their types, and all compile-time values
+(literals included), form the signature under which instances are cached.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ __all__ = ["DeviceFunction"]
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One lowered instance: `result` has a Slot for each run-time result."""
+    """One lowered instance; `result` is the returned structure with a Slot for each run-time value."""
 
     function: Function
     result: KernelValue
@@ -56,7 +55,7 @@ def _call(ctx: Context, call: Call, callee: KernelValue) -> KernelValue:
 
 
 def call_device(ctx: Context, callee: DeviceFunction, call: Call) -> KernelValue:
-    """The results of a device function."""
+    """Emit a call of a device function and return its result."""
     name = callee.fn.__name__
     if callee.fn in ctx.session.active:
         raise ctx.error(call.node, f"{name} calls itself", "device functions can't recur: write a loop")
@@ -64,8 +63,10 @@ def call_device(ctx: Context, callee: DeviceFunction, call: Call) -> KernelValue
     typevars: dict[str, DType] = {}
     for parameter, value in bound.arguments.items():
         _bind_type(ctx, call, callee, parameter, value, typevars)
-    given = {p: captured(ctx, call.node, p, v) if isinstance(v, np.generic) else v for p, v in bound.arguments.items()}
-    arguments = {p: _fitted(ctx, call, callee, p, v, typevars) for p, v in given.items()}
+    resolved = {
+        p: captured(ctx, call.node, p, v) if isinstance(v, np.generic) else v for p, v in bound.arguments.items()
+    }
+    arguments = {p: _fitted(ctx, call, callee, p, v, typevars) for p, v in resolved.items()}
     instance = _instance(ctx, call, callee, arguments, typevars)
     operands = [leaf for value in arguments.values() for leaf in _leaves(value)]
     for value in operands:
@@ -85,7 +86,7 @@ def _leaves(value: KernelValue) -> list[Value]:
 def _bind_type(
     ctx: Context, call: Call, callee: DeviceFunction, name: str, value: KernelValue, typevars: dict[str, DType]
 ) -> None:
-    """Binds the type variable of an annotation to the argument's element type."""
+    """Bind the type variable of a parameter's annotation to the argument's element type."""
     annotation = callee.annotations[name]
     variable = annotation.dtype if isinstance(annotation, ArrayAnnotation) else annotation
     variable = variable.dtype if isinstance(variable, VectorType) else variable
@@ -94,20 +95,20 @@ def _bind_type(
     if not isinstance(variable, TypeVar) or not isinstance(value, Value):
         return
     assert isinstance(value.type, Scalar | Vector | Array)
-    found = value.type.dtype
-    known = typevars.setdefault(variable.__name__, found)
-    if known is not found:
+    element_type = value.type.dtype
+    bound = typevars.setdefault(variable.__name__, element_type)
+    if bound is not element_type:
         raise ctx.error(
             call.node,
-            f"{callee.fn.__name__}: {variable.__name__} is {known!r} by one argument, but {name} is {found!r}",
-            f"convert one of them: {known!r}(x)",
+            f"{callee.fn.__name__}: {variable.__name__} is {bound!r} by one argument, but {name} is {element_type!r}",
+            f"convert one of them: {bound!r}(x)",
         )
 
 
 def _fitted(
     ctx: Context, call: Call, callee: DeviceFunction, name: str, value: KernelValue, typevars: dict[str, DType]
 ) -> KernelValue:
-    """The argument as its annotation wants it."""
+    """Check an argument against its annotation and convert it as needed."""
     annotation = callee.annotations[name]
     what = f"{name} of {callee.fn.__name__}"
     if isinstance(annotation, ConstAnnotation):
@@ -131,7 +132,7 @@ def _fitted(
 
 
 def _bound(kind: object, typevars: dict[str, DType]) -> object:
-    """A vector type with its type variable replaced."""
+    """Substitute the type variable of a vector type."""
     if isinstance(kind, VectorType) and isinstance(kind.dtype, TypeVar):
         return VectorType(typevars.get(kind.dtype.__name__, kind.dtype), kind.size)
     return kind
@@ -153,7 +154,7 @@ def _fitted_array(
 
 
 def _key(value: KernelValue) -> object:
-    """What a value contributes to the signature of an instance."""
+    """Return the part of an instance's cache key that an argument determines."""
     if isinstance(value, Value):
         return value.type
     parts = parts_of(value)
@@ -168,15 +169,15 @@ def _instance(
     ctx: Context, call: Call, callee: DeviceFunction, arguments: dict[str, KernelValue], typevars: dict[str, DType]
 ) -> Instance:
     key = (callee, tuple(_key(v) for v in arguments.values()), tuple(sorted(typevars.items(), key=lambda i: i[0])))
-    known = ctx.session.instances.get(key)
-    if known is not None:
-        return cast(Instance, known)
+    cached = ctx.session.instances.get(key)
+    if cached is not None:
+        return cast(Instance, cached)
     try:
-        made = _lower(ctx.session, callee, arguments, typevars)
+        instance = _lower(ctx.session, callee, arguments, typevars)
     except CompileError as error:
         raise error.with_note(ctx.loc(call.node), f"in {callee.fn.__name__}, called from here") from None
-    ctx.session.instances[key] = made
-    return made
+    ctx.session.instances[key] = instance
+    return instance
 
 
 def _lower(
@@ -200,13 +201,13 @@ def _lower(
     finally:
         session.active.pop()
     inner.finish_entry()
-    # callees come before their callers
+    # Move it to the end: the module lists callees before callers.
     session.module.functions[name] = session.module.functions.pop(name)
     return Instance(function, _results(inner, function))
 
 
 def _parameter(name: str, value: KernelValue, types: list[Type], names: list[str]) -> KernelValue:
-    """The structure of an argument with a slot for each IR parameter."""
+    """Return the structure of an argument with a Slot per IR parameter; append these to `types` and `names`."""
     parts = parts_of(value)
     if parts is not None:
         return with_parts(value, [_parameter(f"{name}.{i}", item, types, names) for i, item in enumerate(parts)])
@@ -218,7 +219,7 @@ def _parameter(name: str, value: KernelValue, types: list[Type], names: list[str
 
 
 def _results(ctx: Context, function: Function) -> KernelValue:
-    """Gives all returns the operands of one structure."""
+    """Unify the values of all returns to one structure, and fill in the operands of the `return` operations."""
     from .carried import common_structure
 
     if not ctx.returns:
@@ -236,8 +237,8 @@ def _results(ctx: Context, function: Function) -> KernelValue:
             (Note(first.loc, f"here it returns {describe_value(first.value)}"),),
         ) from None
     function.result_types = types
-    for one in ctx.returns:
-        _fill(ctx, one, structure)
+    for return_ in ctx.returns:
+        _fill(ctx, return_, structure)
     return structure
 
 
@@ -251,21 +252,21 @@ def _agree(ctx: Context, a: KernelValue, b: KernelValue) -> bool:
     return True
 
 
-def _fill(ctx: Context, one: Return, structure: KernelValue) -> None:
-    """Puts the operands of one return before it."""
-    region = one.region
-    assert region.ops.pop() is one.op
-    found: list[tuple[KernelValue, Type]] = []
-    _match(structure, one.value, found)
-    ctx.builder.loc = one.loc
+def _fill(ctx: Context, return_: Return, structure: KernelValue) -> None:
+    """Emit the conversions of a `return`'s values before it, and set its operands."""
+    region = return_.region
+    assert region.ops.pop() is return_.op
+    typed_values: list[tuple[KernelValue, Type]] = []
+    _match(structure, return_.value, typed_values)
+    ctx.builder.loc = return_.loc
     with ctx.builder.at(region):
-        one.op.operands = [to_type(ctx, one.loc, value, type_) for value, type_ in found]
-    region.ops.append(one.op)
+        return_.op.operands = [to_type(ctx, return_.loc, value, type_) for value, type_ in typed_values]
+    region.ops.append(return_.op)
 
 
-def _match(structure: KernelValue, value: KernelValue, found: list[tuple[KernelValue, Type]]) -> None:
+def _match(structure: KernelValue, value: KernelValue, typed_values: list[tuple[KernelValue, Type]]) -> None:
     if isinstance(structure, Slot):
-        found.append((value, structure.type))
+        typed_values.append((value, structure.type))
     else:
         for s, v in zip(parts_of(structure) or (), parts_of(value) or (), strict=True):
-            _match(s, v, found)
+            _match(s, v, typed_values)

@@ -1,7 +1,7 @@
-"""Dimension strings: "M K", "*batch 2*N", "_ N+1"; parsed, bound to shapes, and evaluated.
+"""Dimension strings such as "M K", "*batch 2*N", "_ N+1": parse them, match them with shapes, evaluate them.
 
-Enters: the text of an annotation and the shapes of arguments. Leaves: an environment from names to sizes (a `*name`
-to a tuple), or words that say what disagrees. Simple texts (names, integers, `_`, `*name`) are read without lark.
+Matching binds names to sizes in an environment (a `*name` to a tuple), or describes the mismatch. Strings of names,
+integers, `_`, `...` and `*name` only are parsed here, without importing lark.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ Env = dict[str, "int | tuple[int, ...]"]
 
 @dataclass(frozen=True, slots=True)
 class Dim:
-    """One dimension: `text` as written; `names` that its value depends on; `value` computes it. `_` depends on nothing
-    and has no value; `variadic` stands for any number of dimensions.
+    """One dimension.
+
+    `text` is its source text, `names` are the names its value depends on, and `value` computes it. `_` has neither
+    names nor a value. A `variadic` dimension stands for any number of dimensions.
     """
 
     text: str
@@ -31,7 +33,7 @@ class Dim:
 
     @property
     def simple(self) -> bool:
-        """A name alone."""
+        """True if the dimension is a single name."""
         return self.names == (self.text,) and not self.variadic
 
 
@@ -44,23 +46,23 @@ class Dims:
 
     @property
     def rank(self) -> int | None:
-        """The number of dimensions, None with a `*name`."""
+        """The number of dimensions, or None if there is a `*name`."""
         return None if any(d.variadic for d in self.dims) else len(self.dims)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names that occur, each once."""
-        found = [n for d in self.dims for n in ((d.text.lstrip("*"),) if d.variadic else d.names)]
-        return tuple(n for n in dict.fromkeys(found) if n not in ("...", "_"))
+        """The names used, without duplicates, `_` and `...`."""
+        all_names = [n for d in self.dims for n in ((d.text.lstrip("*"),) if d.variadic else d.names)]
+        return tuple(n for n in dict.fromkeys(all_names) if n not in ("...", "_"))
 
     def __str__(self) -> str:
         return self.text
 
     def match(self, shape: tuple[int, ...], env: Env) -> str | None:
-        """Compares with a shape and binds names in `env`; says what disagrees, or None.
+        """Match with a shape and bind names in `env`. Returns a description of the mismatch, or None.
 
-        Names that stand alone are bound first, then expressions are solved for their only unknown name, where they are
-        linear in it. What has more unknown names is left for a later call.
+        Single names are bound first. Then an expression with one unbound name is solved for it, if it is linear in that
+        name; an expression with several is skipped, to be checked by a later call.
         """
         star = next((i for i, d in enumerate(self.dims) if d.variadic), None)
         fixed = len(self.dims) - (star is not None)
@@ -79,13 +81,13 @@ class Dims:
         return next((p for p in problems if p is not None), None)
 
     def _around(self, star: int, shape: tuple[int, ...]) -> list[tuple[Dim, int]]:
-        """The dimensions before and after a `*name`, with their sizes."""
+        """Pair the dimensions before and after a `*name` with their sizes."""
         tail = len(self.dims) - star - 1
         before = zip(self.dims[:star], shape[:star], strict=True)
         return [*before, *zip(self.dims[star + 1 :], shape[len(shape) - tail :], strict=True)]
 
     def evaluate(self, env: Mapping[str, int | tuple[int, ...]]) -> tuple[int, ...] | None:
-        """The shape that the names in `env` give; None where one isn't known."""
+        """Return the shape for the names in `env`, or None if a name isn't bound."""
         shape: list[int] = []
         for dim in self.dims:
             if dim.variadic:
@@ -94,10 +96,10 @@ class Dims:
                     return None
                 shape += sizes
                 continue
-            known = _sizes(dim, env)
-            if dim.value is None or known is None:
+            name_sizes = _sizes(dim, env)
+            if dim.value is None or name_sizes is None:
                 return None
-            shape.append(dim.value(known))
+            shape.append(dim.value(name_sizes))
         return tuple(shape)
 
 
@@ -105,27 +107,27 @@ def _bind_batch(dim: Dim, sizes: tuple[int, ...], env: Env) -> str | None:
     name = dim.text.lstrip("*")
     if name in ("_", "..."):
         return None
-    known = env.setdefault(name, sizes)
-    return None if known == sizes else f"*{name} is {known}, found {sizes}"
+    bound = env.setdefault(name, sizes)
+    return None if bound == sizes else f"*{name} is {bound}, found {sizes}"
 
 
 def _sizes(dim: Dim, env: Mapping[str, int | tuple[int, ...]]) -> dict[str, int] | None:
-    """The sizes of a dimension's names; None where one isn't known, or names several dimensions."""
-    found = {name: env.get(name) for name in dim.names}
+    """Return the sizes of a dimension's names, or None if one is unbound or bound to several dimensions."""
+    sizes = {name: env.get(name) for name in dim.names}
     return (
-        {n: s for n, s in found.items() if isinstance(s, int)}
-        if all(isinstance(s, int) for s in found.values())
+        {n: s for n, s in sizes.items() if isinstance(s, int)}
+        if all(isinstance(s, int) for s in sizes.values())
         else None
     )
 
 
 def _settle(dim: Dim, size: int, env: Env) -> str | None:
-    """Compares a dimension with its size, or solves it for its only unknown name."""
+    """Compare a dimension with its size, or solve it for its only unbound name."""
     if dim.value is None:
         return None
-    several = next((n for n in dim.names if isinstance(env.get(n), tuple)), None)
-    if several is not None:
-        return f"{several} names several dimensions, {env[several]}"
+    batch = next((n for n in dim.names if isinstance(env.get(n), tuple)), None)
+    if batch is not None:
+        return f"{batch} names several dimensions, {env[batch]}"
     unknown = [n for n in dim.names if n not in env]
     if unknown:
         return _solve(dim, unknown[0], size, env) if len(unknown) == 1 else None
@@ -135,23 +137,23 @@ def _settle(dim: Dim, size: int, env: Env) -> str | None:
         return f"{dim.text} divides by zero"
     if expected == size:
         return None
-    known = ", ".join(f"{n} = {env[n]}" for n in dim.names if n != dim.text)
-    return f"{dim.text} is {expected}{f' where {known}' if known else ''}, found {size}"
+    bindings = ", ".join(f"{n} = {env[n]}" for n in dim.names if n != dim.text)
+    return f"{dim.text} is {expected}{f' where {bindings}' if bindings else ''}, found {size}"
 
 
 def _solve(dim: Dim, name: str, size: int, env: Env) -> str | None:
-    """Solves a dimension that is linear in `name`; leaves others alone."""
+    """Solve a dimension that is linear in `name` and bind it; other dimensions are skipped."""
     value = dim.value
-    known = {n: s for n, s in env.items() if isinstance(s, int)}
+    bound = {n: s for n, s in env.items() if isinstance(s, int)}
     if value is None:
         return None
     try:
-        at = [value({**known, name: n}) for n in (0, 1, 2)]
+        at = [value({**bound, name: n}) for n in (0, 1, 2)]
         slope = at[1] - at[0]
         if slope == 0 or at[2] - at[1] != slope:
             return None
         quotient = (size - at[0]) // slope
-        if quotient < 0 or value({**known, name: quotient}) != size:
+        if quotient < 0 or value({**bound, name: quotient}) != size:
             return f"no {name} makes {dim.text} equal to {size}"
     except ZeroDivisionError:
         return None
@@ -164,10 +166,10 @@ _SIMPLE = re.compile(r"^(?:\*?[A-Za-z_]\w*|\d+|\.\.\.|\*_)$")
 
 @functools.lru_cache(maxsize=1024)
 def parse_dims(text: str) -> Dims:
-    """The dimensions of a text; ArgumentError, with the position, where it can't be read."""
-    words = text.split()
-    if all(_SIMPLE.match(w) for w in words):
-        dims = tuple(_simple_dim(w) for w in words)
+    """Parse a dimension string. Raises ArgumentError with the position of a syntax error."""
+    tokens = text.split()
+    if all(_SIMPLE.match(w) for w in tokens):
+        dims = tuple(_simple_dim(w) for w in tokens)
     else:
         from .dims_grammar import parse_expressions
 
@@ -188,10 +190,10 @@ def _simple_dim(word: str) -> Dim:
 
 
 def constant(size: int) -> Dim:
-    """A dimension of known size."""
+    """Return a dimension of constant size."""
     return Dim(str(size), (), lambda _env: size)
 
 
 def name(word: str) -> Dim:
-    """A dimension that a name stands for."""
+    """Return a dimension that is a single name."""
     return Dim(word, (word,), lambda env: env[word])

@@ -1,6 +1,6 @@
-"""Dimension strings that hold expressions, parsed with lark (whose import costs more than most kernels need).
+"""Parser for dimension strings with expressions, such as "2*N N+1".
 
-Enters: text such as "2*N N+1". Leaves: a tuple of `Dim`.
+It uses lark; the separate module avoids lark's slow import for kernels that don't need it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _parser() -> Any:
 
 
 def parse_expressions(text: str) -> tuple[Dim, ...]:
-    """The dimensions of a text; ArgumentError that shows where it can't be read."""
+    """Parse a dimension string. Raises ArgumentError that shows the position of a syntax error."""
     import lark
 
     stripped = text.strip()
@@ -49,8 +49,8 @@ def _dim(node: Any, text: str) -> Dim:
         return Dim("...", (), None, True)
     if node.data == "anything":
         return Dim("_")
-    made = _expression(node)
-    return Dim(text[node.meta.start_pos : node.meta.end_pos], made.names, made.value)
+    dim = _expression(node)
+    return Dim(text[node.meta.start_pos : node.meta.end_pos], dim.names, dim.value)
 
 
 _OPERATORS: dict[str, Callable[[int, int], int]] = {

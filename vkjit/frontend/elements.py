@@ -1,4 +1,4 @@
-"""The type of a struct's field that is an array. Loaded with the package, so that it needs nothing of the IR."""
+"""`ElementArray`, the type of array fields in structs. Imported with the package, so it doesn't depend on the IR."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["ElementArray"]
 
 @dataclass(frozen=True, slots=True)
 class ElementArray:
-    """The type of a struct's field that is an array of known shape."""
+    """The type of a struct's array field, of static shape."""
 
     dtype: object
     shape: tuple[int, ...]

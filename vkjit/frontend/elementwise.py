@@ -1,7 +1,4 @@
-"""Functions of single elements, applied to values that are spread: lazy slices and tiles.
-
-Enters: a function and its operands. Leaves: a tile if one operand is a tile, else a lazy value.
-"""
+"""Mapping of scalar functions over the elements of lazy slices and tiles."""
 
 from __future__ import annotations
 
@@ -18,19 +15,22 @@ __all__ = ["is_spread", "map_elements"]
 
 
 def is_tile(value: KernelValue) -> TypeGuard[Value]:
-    """Whether the value is a tile."""
+    """True if the value is a tile."""
     return isinstance(value, Value) and isinstance(value.type, Tile)
 
 
 def is_spread(value: KernelValue) -> bool:
-    """Whether the value has elements to which functions apply one by one."""
+    """True if the value is a tile or a lazy slice, over whose elements functions are mapped."""
     return isinstance(value, Lazy) or is_tile(value)
 
 
 def map_elements(
     ctx: Context, node: Place, function: Callable[..., KernelValue], values: list[KernelValue]
 ) -> KernelValue:
-    """The function (context, elements...) of values, some of them spread."""
+    """Map `function(context, *elements)` over values of which at least one is a lazy slice or a tile.
+
+    The result is a tile if an operand is a tile, else a lazy value.
+    """
     if any(map(is_tile, values)):
         from .tiles import map_tiles
 

@@ -1,7 +1,6 @@
-"""What people write who come from CUDA, numba, Taichi, Triton or NumPy, and what is written here instead.
+"""Hints for names and objects from CUDA, numba, Taichi, Triton, NumPy and Python that have no meaning in kernels.
 
-Enters: a name that a module hasn't, or an object without a meaning in kernels. Leaves: the hint for the error, empty
-where nothing is known about it.
+Each function returns the hint for an error message; it is empty if there is no advice.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ _OTHER_SYSTEMS: dict[str, str] = {
     "atomic_or": "vk.atomic.or_(x, i, v)",
     "atomic_xchg": "vk.atomic.exchange(x, i, v)",
 }
-"""Names of other systems to what is written here."""
+"""Names from other systems, mapped to their vkjit equivalent."""
 
 _ARRAYS = "for a small array of the invocation: vk.local(dtype, shape); for a large one: an argument"
 _REDUCTION = "loop over the elements, or combine a slice in a kernel with groups=: vk.workgroup().{}(x[r, :])"
@@ -129,7 +128,7 @@ _BUILTINS: dict[str, str] = {
 
 
 def advice_on_attribute(module: object, name: str) -> str:
-    """What to write for a name that a module hasn't."""
+    """Return the hint for a name that a module doesn't have."""
     if not isinstance(module, ModuleType):
         return ""
     if module.__name__ == "vkjit" and name in _OTHER_SYSTEMS:
@@ -143,7 +142,7 @@ def advice_on_attribute(module: object, name: str) -> str:
 
 
 def advice_on_name(name: str) -> str:
-    """What to write for a name that isn't defined: a function of kernels without its module."""
+    """Return the hint for an undefined name, such as a kernel function without its module prefix."""
     if hasattr(lang, name):
         return f"write vk.{name}"
     if hasattr(math, name):
@@ -152,7 +151,7 @@ def advice_on_name(name: str) -> str:
 
 
 def advice_on_object(value: Any) -> str:
-    """What to write for an object that has no meaning in kernels."""
+    """Return the hint for an object that has no meaning in kernels."""
     name, module = getattr(value, "__name__", ""), _module_of(value)
     if module == "random" or module.startswith("numpy.random"):
         return _RANDOM
@@ -166,7 +165,7 @@ def advice_on_object(value: Any) -> str:
 
 
 def _module_of(value: Any) -> str:
-    """Where a function comes from; for methods of hidden instances, where their class does."""
+    """Return the module of a function; for a bound method, the module of its instance's class."""
     owner = getattr(value, "__self__", None)
     if owner is not None and not isinstance(owner, ModuleType):
         return str(type(owner).__module__)
@@ -174,13 +173,13 @@ def _module_of(value: Any) -> str:
 
 
 def is_foreign_function(value: object) -> bool:
-    """Whether the object is a function that a library made callable in its own way."""
-    known = _module_of(value).split(".")[0] in ("numpy", "random")
-    return callable(value) and known and not isinstance(value, (FunctionType, type, np.generic))
+    """True if the object is a callable of NumPy or `random` that isn't a plain Python function or a type."""
+    is_foreign = _module_of(value).split(".")[0] in ("numpy", "random")
+    return callable(value) and is_foreign and not isinstance(value, (FunctionType, type, np.generic))
 
 
 def advice_on_capture(text: str, value: object) -> str:
-    """What to do about an object that a kernel may not capture."""
+    """Return the hint for an object that a kernel may not capture."""
     if isinstance(value, dict):
         return "give each value a name of its own, choose with if/elif, or pass a table as an array argument"
     if isinstance(value, np.ndarray):

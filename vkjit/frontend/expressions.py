@@ -1,6 +1,6 @@
-"""Lowers expressions: names, constants, operators, comparisons, conditions, tuples, attributes.
+"""Lowering of expressions: names, constants, operators, comparisons, conditionals, tuples, attributes.
 
-Enters: nodes. Leaves: kernel values. What is known at compile time is computed here and leaves no operation.
+Operations on compile-time values are evaluated here and emit no IR.
 """
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ def _tuple(ctx: Context, node: ast.Tuple) -> KernelValue:
 
 
 def attribute(ctx: Context, node: ast.Attribute, base: KernelValue) -> KernelValue:
-    """The attribute of a module, an enum member, or a value of the kernel."""
+    """Return the attribute of a module, an enum member, a constant dataclass or a kernel value."""
     if isinstance(base, ModuleType | type) and not isinstance(base, DType):
-        found = getattr(base, node.attr, MISSING)
-        if found is MISSING:
+        member = getattr(base, node.attr, MISSING)
+        if member is MISSING:
             hint = advice_on_attribute(base, node.attr)
             raise ctx.error(node, f"{describe_value(base)} has no {node.attr}", hint)
-        return captured(ctx, node, ast.unparse(node), found)
+        return captured(ctx, node, ast.unparse(node), member)
     if isinstance(base, enum.Enum) and node.attr in ("value", "name"):
         return captured(ctx, node, ast.unparse(node), getattr(base, node.attr))
     names = constant_fields(base)
@@ -89,7 +89,7 @@ def attribute(ctx: Context, node: ast.Attribute, base: KernelValue) -> KernelVal
 
 
 def binary_name(ctx: Context, node: ast.BinOp | ast.AugAssign) -> str:
-    """The operation's name; CompileError for @."""
+    """Return the IR operation of a binary operator. Raises CompileError for `@`."""
     name = _BINARY.get(type(node.op))
     if name is None:
         raise ctx.error(node, "the operator @ has no meaning for single elements", "write the loop over the products")
@@ -112,7 +112,7 @@ def _unary(ctx: Context, node: ast.UnaryOp) -> KernelValue:
 
 
 def condition(ctx: Context, node: ast.expr) -> Value | bool:
-    """Whether an expression is true."""
+    """Lower an expression to its truth value."""
     if isinstance(node, ast.BoolOp):
         operands = [_operand(ctx, item) for item in node.values]
         return _logical(ctx, isinstance(node.op, ast.And), operands)
@@ -124,7 +124,7 @@ def _operand(ctx: Context, node: ast.expr) -> Callable[[], Value | bool]:
 
 
 def _logical(ctx: Context, is_and: bool, operands: list[Callable[[], Value | bool]]) -> Value | bool:
-    """Short-circuit `and` (else `or`) of truths, evaluated from the left."""
+    """Lower short-circuit `and` (or `or`) of conditions, from left to right."""
     result: Value | bool = is_and
     for operand in operands:
         if isinstance(result, Value):
@@ -154,7 +154,7 @@ def _combined(ctx: Context, is_and: bool, left: Value, operand: Callable[[], Val
 
 @expression(ast.BoolOp)
 def _boolean(ctx: Context, node: ast.BoolOp) -> KernelValue:
-    """`a and b`, `a or b` as values: Python's, the operand that decides."""
+    """Lower `a and b`, `a or b` as values: the result is the deciding operand, as in Python."""
     is_and = isinstance(node.op, ast.And)
     return _decide(ctx, node, is_and, node.values)
 
@@ -163,15 +163,15 @@ def _decide(ctx: Context, node: ast.BoolOp, is_and: bool, operands: list[ast.exp
     first = ctx.evaluate(operands[0])
     if len(operands) == 1:
         return first
-    found = truth(ctx, operands[0], first)
+    test = truth(ctx, operands[0], first)
     rest = operands[1:]
-    if isinstance(found, bool):
-        return _decide(ctx, node, is_and, rest) if found is is_and else first
-    if found is first:  # a bool: the right side may be one too
-        return _decide_bool(ctx, node, is_and, found, rest)
+    if isinstance(test, bool):
+        return _decide(ctx, node, is_and, rest) if test is is_and else first
+    if test is first:  # `first` is a bool: if the right operand is one too, the result is a logical operation
+        return _decide_bool(ctx, node, is_and, test, rest)
     if is_and:
-        return choose(ctx, node, found, lambda: _decide(ctx, node, is_and, rest), lambda: first)
-    return choose(ctx, node, found, lambda: first, lambda: _decide(ctx, node, is_and, rest))
+        return choose(ctx, node, test, lambda: _decide(ctx, node, is_and, rest), lambda: first)
+    return choose(ctx, node, test, lambda: first, lambda: _decide(ctx, node, is_and, rest))
 
 
 def _decide_bool(ctx: Context, node: ast.BoolOp, is_and: bool, first: Value, rest: list[ast.expr]) -> KernelValue:
@@ -200,16 +200,16 @@ def _conditional(ctx: Context, node: ast.IfExp) -> KernelValue:
 
 @expression(ast.Compare)
 def _compare(ctx: Context, node: ast.Compare) -> KernelValue:
-    """A comparison, or a chain of them: each operand is evaluated once, and only while all before hold."""
+    """Lower a comparison chain: each operand is evaluated at most once, and only if all previous links are true."""
     pairs = list(zip(node.ops, node.comparators, strict=True))
     left = [ctx.evaluate(node.left)]
     if len(pairs) == 1:
-        return _one(ctx, node, pairs[0][0], left[0], ctx.evaluate(pairs[0][1]), pairs[0][1])
+        return _compare_pair(ctx, node, pairs[0][0], left[0], ctx.evaluate(pairs[0][1]), pairs[0][1])
 
     def link(op: ast.cmpop, right_node: ast.expr) -> Callable[[], Value | bool]:
         def evaluate() -> Value | bool:
             right = ctx.evaluate(right_node)
-            result = _one(ctx, node, op, left[0], right, right_node)
+            result = _compare_pair(ctx, node, op, left[0], right, right_node)
             left[0] = right
             return truth(ctx, node, result)
 
@@ -219,8 +219,8 @@ def _compare(ctx: Context, node: ast.Compare) -> KernelValue:
 
 
 def _chain(ctx: Context, links: list[Callable[[], Value | bool]]) -> Value | bool:
-    """a < b < c: the right operand of one link is the left of the next, so that later links nest inside earlier
-    ones.
+    """Lower a chain `a < b < c`: the right operand of a link is the left one of the next, so later links nest in
+    earlier ones.
     """
     first = links[0]()
     if len(links) == 1 or first is False:
@@ -230,7 +230,7 @@ def _chain(ctx: Context, links: list[Callable[[], Value | bool]]) -> Value | boo
     return _combined(ctx, True, first, lambda: _chain(ctx, links[1:]))
 
 
-def _one(
+def _compare_pair(
     ctx: Context, node: ast.Compare, op: ast.cmpop, a: KernelValue, b: KernelValue, right: ast.expr
 ) -> KernelValue:
     name = _COMPARE.get(type(op))
@@ -254,14 +254,14 @@ def _membership(
 ) -> KernelValue:
     if not isinstance(b, tuple):
         raise ctx.error(right, f"`in` looks into a tuple, found {describe_value(b)}", "compare with == and `or`")
-    found: KernelValue = False
+    result: KernelValue = False
     for item in b:
         same = operators.compare(ctx, node, "eq", a, item)
-        if isinstance(same, Value) and isinstance(found, Value):
-            found = ctx.builder.emit("or", found, same)
-        elif found is not True:
-            found = same if isinstance(same, Value) or same is True else found
-    return found if positive else operators.negate(ctx, node, found)
+        if isinstance(same, Value) and isinstance(result, Value):
+            result = ctx.builder.emit("or", result, same)
+        elif result is not True:
+            result = same if isinstance(same, Value) or same is True else result
+    return result if positive else operators.negate(ctx, node, result)
 
 
 @expression(ast.JoinedStr)

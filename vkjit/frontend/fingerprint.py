@@ -1,8 +1,7 @@
-"""What a kernel depends on besides its arguments: its source, that of the device functions that it reaches, captured
-values.
+"""Fingerprints of kernels: a digest of the source, of the device functions reached, and of captured values.
 
-Enters: a function. Leaves: `Captures`: a digest for cache keys, and a cheap test of whether captured names still mean
-the same objects. Names are found in the tree, so that a name in a branch that isn't compiled counts too.
+`Captures` provides the digest for cache keys, and a cheap check that captured names are still bound to the same
+objects. Names are collected from the syntax tree, so names in branches that aren't compiled count too.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ __all__ = ["Captures", "fingerprint", "value_digest"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One captured name: how to read it again, and what it was."""
+    """A check of one captured name: a function that reads it, and the value it had."""
 
     read: Callable[[], Any]
     value: Any
@@ -55,22 +54,24 @@ class Check:
 Quick = tuple[
     tuple[tuple[dict[str, Any], str, Any], ...], tuple[tuple[CellType, Any], ...], tuple[Callable[[], bool], ...]
 ]
-"""Look-ups and cells that must hold the same objects for nothing to have changed, and functions that must return True."""
+"""(Dictionary entries, closure cells, predicates): captures are unchanged if all entries and cells hold the recorded
+objects and all predicates return True.
+"""
 
 
 class Captures:
-    """What a function captures, device functions included; read from its source when it is first asked for, or `taken`.
+    """Everything that a function captures, device functions included.
 
-    Also what a constant captures: a device function, a struct with methods, a tuple of these. Raises CompileError where the
-    source can't be read.
+    Also accepts constants: a device function, a struct with methods, or a tuple of these. The source is read on first
+    use, or by `taken`. Raises CompileError if the source can't be read.
     """
 
     def __init__(self, fn: Any) -> None:
         self.fn = fn
 
     def taken(self) -> Captures:
-        """These captures, read now: what changes from here on counts."""
-        self._walk  # noqa: B018  (it is remembered)
+        """Read the captures now, so that later changes are detected, and return self."""
+        self._walk  # noqa: B018  (a cached property)
         return self
 
     @functools.cached_property
@@ -84,16 +85,16 @@ class Captures:
         return walk
 
     def any(self) -> bool:
-        """Whether anything is captured that could change."""
+        """True if any captured name could change."""
         return bool(self._walk.checks)
 
     @property
     def digest(self) -> str:
-        """Hexadecimal: equal digests compile to the same code for equal signatures."""
+        """Hexadecimal digest. Functions of equal digest compile to the same code for equal signatures."""
         return self._walk.hash.hexdigest()
 
     def changed(self) -> bool:
-        """Whether a captured name means something else than when it was first asked for."""
+        """True if a captured name has a different meaning than when the captures were read."""
         walk = self._walk
         for namespace, name, value in walk.places:
             if namespace.get(name, MISSING) is not value:
@@ -101,47 +102,47 @@ class Captures:
         return not all(check.holds() for check in walk.others)
 
     def quick(self) -> Quick:
-        """The same as something to go through without calls."""
+        """Return the check of `changed` as data that a caller can test inline, without function calls."""
         walk = self._walk
         cells = tuple((c.read.args[0], c.value) for c in walk.others if isinstance(c.read, functools.partial))
         others = tuple(c.holds for c in walk.others if not isinstance(c.read, functools.partial))
-        places = {(id(namespace), name): (namespace, name, value) for namespace, name, value in reversed(walk.places)}
-        return tuple(places.values()), cells, others
+        look_ups = {(id(namespace), name): (namespace, name, value) for namespace, name, value in reversed(walk.places)}
+        return tuple(look_ups.values()), cells, others
 
 
 def fingerprint(fn: Callable[..., Any]) -> str:
-    """The digest of a function: equal digests compile to the same code for equal signatures."""
-    for reference in _latest:  # a launcher has just looked at the function that it has compiled
-        known = reference()
-        if known is not None and known.fn is fn and not known.changed():
-            return known.digest
+    """Return the digest of a function. Functions of equal digest compile to the same code for equal signatures."""
+    for reference in _latest:  # a launcher has usually just checked the captures of this function
+        captures = reference()
+        if captures is not None and captures.fn is fn and not captures.changed():
+            return captures.digest
     return Captures(fn).digest
 
 
 _latest: list[weakref.ref[Captures]] = []
-"""The captures that were read last."""
+"""The most recently read captures."""
 
 
 def value_digest(value: object) -> str:
-    """The digest of a constant: equal digests mean the same to a kernel, in every process."""
+    """Return the digest of a constant; stable across processes."""
     walk = _Walk()
     walk.value(value)
     return walk.hash.hexdigest()
 
 
 class _Walk:
-    """Collects the digest and the checks of a function and those that it refers to."""
+    """Traversal that collects the digest and the checks of a function and of everything it refers to."""
 
     def __init__(self) -> None:
         self.hash = hashlib.sha256()
         self.checks: list[Check] = []
-        # The same checks in a form that is quick where nothing has changed: look-ups in globals, and the others.
+        # The same checks in a form that is fast if nothing has changed: dictionary entries, and the remaining checks.
         self.places: list[tuple[dict[str, Any], str, Any]] = []
         self.others: list[Check] = []
         self.seen: set[FunctionType | StructType] = set()
 
-    def add(self, *words: object) -> None:
-        self.hash.update("\0".join(map(str, words)).encode() + b"\1")
+    def add(self, *parts: object) -> None:
+        self.hash.update("\0".join(map(str, parts)).encode() + b"\1")
 
     def function(self, fn: FunctionType) -> None:
         if fn in self.seen:
@@ -158,43 +159,47 @@ class _Walk:
             self.chain(fn, chain)
 
     def device_function(self, function: DeviceFunction) -> None:
-        """A device function, with its annotations as they were read: text in them stands for what it means there."""
+        """Add a device function, with its resolved annotations: the meaning of string annotations depends on their
+        scope.
+        """
         if function.fn not in self.seen:
-            with contextlib.suppress(CompileError):  # the compiler reports it, with the place of the call
+            with contextlib.suppress(CompileError):  # the compiler reports it with the location of the call
                 for name, annotation in function.annotations.items():
                     self.add("parameter", name)
                     self.value(annotation)
         self.function(function.fn)
 
-    def check(self, read: Callable[[], Any], value: Any, places: tuple[tuple[dict[str, Any], str, Any], ...]) -> None:
-        """A name to look at again before each launch."""
+    def check(self, read: Callable[[], Any], value: Any, look_ups: tuple[tuple[dict[str, Any], str, Any], ...]) -> None:
+        """Record a name to check before each launch."""
         check = Check(read, value)
         self.checks.append(check)
         self.places += [
-            place for place in places if not any(place[0] is d and place[1] == n for d, n, _ in self.places)
+            look_up for look_up in look_ups if not any(look_up[0] is d and look_up[1] == n for d, n, _ in self.places)
         ]
-        if not places:
+        if not look_ups:
             self.others.append(check)
 
     def chain(self, fn: FunctionType, chain: tuple[str, ...]) -> None:
-        """A captured name with its attributes, as far as they are read from modules and classes."""
+        """Add a captured name and its attributes, as far as they are read from modules and classes."""
         name, *rest = chain
         value = find_global(fn, name)
         if value is MISSING:
             return
-        self.check(_reader(fn, name), value, _places(fn, name, value))
+        self.check(_reader(fn, name), value, _look_ups(fn, name, value))
         path = name
         for attribute in rest:
             if not isinstance(value, ModuleType | type) or isinstance(value, DType) or not hasattr(value, attribute):
                 break
             owner, value, path = value, getattr(value, attribute), f"{path}.{attribute}"
-            if not _is_ours(owner):
+            if not _is_constant_module(owner):
                 self.check(_attribute_reader(owner, attribute), value, ())
         self.add("name", path)
         self.value(value)
 
     def value(self, value: object) -> None:
-        """What a captured object means: functions, structs and tuples by their parts, the rest by its text."""
+        """Add a captured object: functions, structs, tuples and frozen dataclasses by their parts, other constants by
+        their repr.
+        """
         if isinstance(value, DeviceFunction):
             self.device_function(value)
         elif isinstance(value, StructType):
@@ -223,21 +228,23 @@ class _Walk:
             self.other(value)
 
     def other(self, value: object) -> None:
-        """Modules, classes and functions go by their names. What else a kernel may not capture, so that its code can't
-        depend on it; should that change, no other process finds the code.
+        """Add any other object: modules, classes and functions by name, the rest by a value that is random per process.
+
+        Kernels can't capture the rest, so it doesn't affect their code. The random value prevents sharing of cache
+        entries between processes if that ever changes.
         """
         name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
-        known = isinstance(value, ModuleType | type) or (callable(value) and isinstance(name, str))
-        self.add(type(value).__name__, getattr(value, "__module__", ""), name if known else _UNKNOWN)
+        has_name = isinstance(value, ModuleType | type) or (callable(value) and isinstance(name, str))
+        self.add(type(value).__name__, getattr(value, "__module__", ""), name if has_name else _PROCESS_NONCE)
 
     def struct(self, kind: StructType) -> None:
-        """A struct: its fields with their types and defaults, and its methods."""
+        """Add a struct: its fields with types and defaults, and its methods."""
         if kind in self.seen:
             self.add("again", kind.cls.__qualname__)
             return
         self.seen.add(kind)
         self.add("struct", kind.cls.__module__, kind.cls.__qualname__)
-        from .annotations import read_field  # it brings the parser of dimensions along
+        from .annotations import read_field  # imported late: it imports the dimension parser
 
         for name in kind.fields:
             self.add("field", name)
@@ -247,23 +254,23 @@ class _Walk:
             if isinstance(member, FunctionType | DeviceFunction):
                 self.add("method", name)
                 method = member if isinstance(member, DeviceFunction) else DeviceFunction(member, kind.scope)
-                with contextlib.suppress(CompileError):  # one without source can't be called, and needn't be
+                with contextlib.suppress(CompileError):  # a method without source can't be called anyway
                     self.device_function(method)
 
 
-_UNKNOWN = os.urandom(16).hex()
+_PROCESS_NONCE = os.urandom(16).hex()
 _BY_TEXT = (
     bool, int, str, np.generic, enum.Enum, type(None), DType, VectorType, PackedFloat, ArrayAnnotation, ConstAnnotation,
 )  # fmt: skip
 
 
-def _is_ours(owner: object) -> bool:
-    """Modules of this library don't change under a kernel."""
+def _is_constant_module(owner: object) -> bool:
+    """True for modules whose attributes are assumed constant: this library, `math` and NumPy."""
     return isinstance(owner, ModuleType) and owner.__name__.split(".")[0] in ("vkjit", "math", "numpy")
 
 
-def _places(fn: FunctionType, name: str, value: Any) -> tuple[tuple[dict[str, Any], str, Any], ...]:
-    """The look-ups that find a name's value in globals or builtins; none where it is found elsewhere."""
+def _look_ups(fn: FunctionType, name: str, value: Any) -> tuple[tuple[dict[str, Any], str, Any], ...]:
+    """Return the dictionary look-ups that resolve a name in globals or builtins; empty if it is resolved elsewhere."""
     if name in fn.__code__.co_freevars or any(p.__name__ == name for p in getattr(fn, "__type_params__", ())):
         return ()
     if name in fn.__globals__:
@@ -274,15 +281,15 @@ def _places(fn: FunctionType, name: str, value: Any) -> tuple[tuple[dict[str, An
 def _reader(fn: FunctionType, name: str) -> Callable[[], Any]:
     names = fn.__code__.co_freevars
     if name in names:
-        return functools.partial(_content, (fn.__closure__ or ())[names.index(name)])
+        return functools.partial(_cell_value, (fn.__closure__ or ())[names.index(name)])
     return lambda: find_global(fn, name)
 
 
-def _content(cell: CellType) -> Any:
-    """What a free variable is now."""
+def _cell_value(cell: CellType) -> Any:
+    """Return the current value of a closure cell, or MISSING."""
     try:
         return cell.cell_contents
-    except ValueError:  # nothing yet
+    except ValueError:  # not assigned yet
         return MISSING
 
 
@@ -291,32 +298,33 @@ def _attribute_reader(owner: object, name: str) -> Callable[[], Any]:
 
 
 _NO_CHILDREN = frozenset({"ctx", "op", "ops", "kind", "type_comment"})
-"""Fields of nodes in which no names are."""
+"""AST fields that contain no names."""
 
 
 def _outer_chains(function: ast.FunctionDef) -> set[tuple[str, ...]]:
-    """Names that aren't local, with the attributes read from them: ("vk", "exp"). One walk over the body: this is most of
-    what finding a kernel in the cache takes.
+    """Return the nonlocal names in a function's body, with the attributes read from them: `("vk", "exp")`.
+
+    This is a single hand-written walk because it dominates the time of a kernel cache hit.
     """
     a = function.args
     local = {p.arg for p in (*a.posonlyargs, *a.args, *a.kwonlyargs)}
-    found: set[tuple[str, ...]] = set()
-    left: list[ast.AST] = list(function.body)
-    while left:
-        node = inner = left.pop()
+    chains: set[tuple[str, ...]] = set()
+    pending: list[ast.AST] = list(function.body)
+    while pending:
+        node = inner = pending.pop()
         attributes: list[str] = []
         while isinstance(inner, ast.Attribute):
             attributes.append(inner.attr)
             inner = inner.value
         if isinstance(inner, ast.Name):
-            if not isinstance(node.ctx, ast.Load):  # type: ignore[attr-defined]  # names and attributes have it
+            if not isinstance(node.ctx, ast.Load):  # type: ignore[attr-defined]  # names and attributes have a ctx
                 local.add(inner.id)
-            found.add((inner.id, *reversed(attributes)))
+            chains.add((inner.id, *reversed(attributes)))
             continue
         for name in inner._fields:
             value = getattr(inner, name, None) if name not in _NO_CHILDREN else None
             if isinstance(value, ast.AST):
-                left.append(value)
+                pending.append(value)
             elif isinstance(value, list):
-                left += [item for item in value if isinstance(item, ast.AST)]
-    return {chain for chain in found if chain[0] not in local}
+                pending += [item for item in value if isinstance(item, ast.AST)]
+    return {chain for chain in chains if chain[0] not in local}

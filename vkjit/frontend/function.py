@@ -1,4 +1,4 @@
-"""What `@vk.func` makes: a function that only kernels call. How it is lowered stands in `device`."""
+"""`DeviceFunction`, the result of `@vk.func`. It is lowered in `device`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ __all__ = ["DeviceFunction"]
 class DeviceFunction:
     """A function that kernels call; it can't be called from Python.
 
-    `fn` is the Python function, `scope` the variables of the place where the decorator ran (for annotations that are
-    text).
+    `fn` is the Python function; `scope` holds the local variables at the decorator, for string annotations.
     """
 
     def __init__(self, fn: Callable[..., Any], scope: Mapping[str, Any] | None = None) -> None:

@@ -1,7 +1,7 @@
-"""Ids and sizes of invocations and workgroups.
+"""Lowering of `vk.global_id(d)` and other ids and sizes of invocations and workgroups.
 
-Enters: calls of `vk.global_id(d)` and the like. Leaves: `index` values. In an `over=` kernel `global_id(d)` is the
-index along axis rank - 1 - d; workgroups are the library's choice there, so that their ids are errors.
+In an `over=` kernel, `global_id(d)` is the index along axis rank - 1 - d. The library chooses the workgroups there, so
+local and group ids and sizes are errors.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ __all__ = ["dimension"]
 
 
 def dimension(ctx: Context, call: Call, dim: KernelValue) -> int:
-    """The number of a dimension: 0, 1 or 2, known at compile time."""
-    number = static_value(dim)
-    if number is None or isinstance(number, bool | float) or not 0 <= number <= 2:
+    """Return the dimension as 0, 1 or 2. Raises CompileError unless it is a compile-time constant in this range."""
+    index = static_value(dim)
+    if index is None or isinstance(index, bool | float) or not 0 <= index <= 2:
         raise ctx.error(call.node, "the dimension is 0, 1 or 2, known at compile time")
-    return int(number)
+    return int(index)
 
 
 @lowers(lang.global_id)

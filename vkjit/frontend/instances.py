@@ -1,8 +1,4 @@
-"""What a generic kernel is compiled for, in words, for errors that only some signatures have.
-
-Enters: a `KernelSpec`, a `Signature`, and an error inside the `with` block. Leaves: the error with a note at the kernel's
-definition that names type variables, constants and the types of unannotated parameters; untouched for other kernels.
-"""
+"""Notes in errors of generic kernels that name the type variables, constants and inferred types of the instance."""
 
 from __future__ import annotations
 
@@ -20,7 +16,10 @@ __all__ = ["instance_text", "naming_instance"]
 
 @contextmanager
 def naming_instance(spec: KernelSpec, signature: Signature) -> Iterator[None]:
-    """Adds to a CompileError what the kernel is compiled for."""
+    """Add a note about the kernel's instance to any CompileError raised in the block.
+
+    Kernels that aren't generic get no note.
+    """
     try:
         yield
     except CompileError as error:
@@ -31,14 +30,14 @@ def naming_instance(spec: KernelSpec, signature: Signature) -> Iterator[None]:
 
 
 def instance_text(spec: KernelSpec, signature: Signature) -> str:
-    """Names and what they stand for: "T = vk.f16, TS = 16"; empty for a kernel that has no choice."""
-    found: dict[str, str] = {name: repr(dtype) for name, dtype in signature.typevars}
+    """Format the instance's parameters, as in "T = vk.f16, TS = 16"; empty for a kernel that isn't generic."""
+    texts: dict[str, str] = {name: repr(dtype) for name, dtype in signature.typevars}
     for parameter, argument in zip(spec.params, signature.args, strict=False):
         if isinstance(argument, ConstArg):
-            found[parameter.name] = repr(argument.value)
+            texts[parameter.name] = repr(argument.value)
         elif isinstance(parameter.dtype, TypeVar):
-            found.setdefault(parameter.dtype.__name__, repr(argument.dtype))
+            texts.setdefault(parameter.dtype.__name__, repr(argument.dtype))
         elif parameter.dtype is None:
             kind = f"an array of {argument.dtype!r}" if isinstance(argument, ArrayArg) else repr(argument.dtype)
-            found[parameter.name] = f"{kind}"
-    return ", ".join(f"{name} = {text}" for name, text in found.items())
+            texts[parameter.name] = f"{kind}"
+    return ", ".join(f"{name} = {text}" for name, text in texts.items())

@@ -1,9 +1,9 @@
-"""Values that meet: the results of `if`, of conditional expressions, and what a loop carries.
+"""Joins of values at control-flow merges: `if` statements, conditional expressions, and loop-carried variables.
 
-Enters: the names as two branches leave them. Leaves: `yield`s and one set of names. Two values agree where they are
-the same compile-time value, have one type, or one is a literal that fits the other's type; tuples agree item by item.
-A name whose values disagree becomes a `Conflict`, a name that only one branch binds `Unbound`: reading it is the
-error, not the join.
+Two values agree if they are the same compile-time value, have the same type, or one is a literal that fits the other's
+type; tuples agree item by item. Agreeing run-time values become `yield` operands. A name whose values disagree becomes
+a `Conflict`, and a name that only one branch binds becomes `Unbound`; the error is raised when the name is read, not at
+the join.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ Names = dict[str, "Binding | Unbound | Conflict"]
 LAZY_LEAVES = "a lazy slice can't leave the branch or loop that it is made in"
 
 Joined = ast.If | ast.For | ast.While
-"""Statements after which two ways meet (loops: with or without their `else`)."""
+"""Statements after which two control-flow paths merge (loops: with or without their `else`)."""
 
 
-class Disagreement(Exception):  # noqa: N818  (no error: it is caught where the values meet)
-    """Two values that can't be one; caught where they meet."""
+class Disagreement(Exception):  # noqa: N818  (control flow, not an error)
+    """Two values that can't be joined; caught at the join."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The place of a run-time value in a structure of values."""
+    """Placeholder for a run-time value in a structure of values."""
 
     number: int
     type: Type
@@ -77,7 +77,7 @@ class Plan:
 
 
 def agreed_type(ctx: Context, a: KernelValue, b: KernelValue) -> Type:
-    """The type that two run-time values or literals have in common where they meet; raises Disagreement."""
+    """Return the common type of two run-time values or literals at a join. Raises Disagreement."""
     weak_a, weak_b = _weak(ctx, a), _weak(ctx, b)
     type_a, type_b = _type(a), _type(b)
     if type_a == type_b:
@@ -106,7 +106,7 @@ def _type(value: KernelValue) -> Type:
 
 
 def adapts(value: KernelValue, weak: Scalar, strong: Scalar) -> bool:
-    """Whether a literal, or a value that began as one, may take the type that it meets."""
+    """True if a literal, or a variable initialized from one, may take the type `strong`."""
     if weak.dtype.kind == "bool" or strong.dtype.kind == "bool":
         return False
     if weak.dtype.is_float and not strong.dtype.is_float:
@@ -115,7 +115,7 @@ def adapts(value: KernelValue, weak: Scalar, strong: Scalar) -> bool:
 
 
 def merge(ctx: Context, a: KernelValue, b: KernelValue, plan: Plan) -> KernelValue:
-    """One structure for two values, with a Slot for each value that has to be yielded; raises Disagreement."""
+    """Join two values to one structure, with a Slot for each value that has to be yielded. Raises Disagreement."""
     if same_constant(a, b):
         return a
     if alike(a, b):
@@ -129,7 +129,7 @@ def merge(ctx: Context, a: KernelValue, b: KernelValue, plan: Plan) -> KernelVal
 
 
 def rebuild(structure: KernelValue, values: list[Value]) -> KernelValue:
-    """The structure with its slots filled."""
+    """Return the structure with values in place of its slots."""
     if isinstance(structure, Slot):
         return values[structure.number]
     parts = parts_of(structure)
@@ -139,7 +139,7 @@ def rebuild(structure: KernelValue, values: list[Value]) -> KernelValue:
 
 
 def to_type(ctx: Context, node: Place, value: KernelValue, type_: Type) -> Value:
-    """A value that agrees with `type_`, as an IR value of that type."""
+    """Convert a value that agrees with `type_` to an IR value of that type."""
     if is_literal(value):
         assert isinstance(type_, Scalar)
         return ctx.builder.const(fit(ctx, node, value, type_.dtype), type_)
@@ -151,7 +151,7 @@ def to_type(ctx: Context, node: Place, value: KernelValue, type_: Type) -> Value
 
 
 def emit_if(ctx: Context, node: Place, condition: Value, regions: list[Region], plan: Plan) -> list[Value]:
-    """The `if` whose two regions yield the plan's values."""
+    """Emit an `if` whose two regions yield the plan's values."""
     for region, values in zip(regions, (plan.first, plan.second), strict=True):
         with ctx.builder.at(region):
             ctx.builder.op("yield", *[to_type(ctx, node, v, t) for v, t in zip(values, plan.types, strict=True)])
@@ -162,7 +162,7 @@ def emit_if(ctx: Context, node: Place, condition: Value, regions: list[Region], 
 
 
 def is_speculatable(region: Region) -> bool:
-    """Whether everything in the region may run where the program wouldn't have run it."""
+    """True if all operations in the region may be executed speculatively."""
     return all(OPS[op.name].speculatable for op in region.walk())
 
 
@@ -173,7 +173,10 @@ def choose(
     first: Callable[[], KernelValue],
     second: Callable[[], KernelValue],
 ) -> KernelValue:
-    """The first value where the condition holds, else the second; only one is evaluated (unless nobody can tell)."""
+    """Select the first value if the condition is true, else the second.
+
+    Emits `select` if both sides are speculatable, else an `if` that evaluates only one of them.
+    """
     regions, values = [Region(), Region()], []
     for region, evaluate in zip(regions, (first, second), strict=True):
         with ctx.builder.at(region):
@@ -210,18 +213,18 @@ def join_branches(
     names: list[Names],
     exited: list[bool],
 ) -> bool:
-    """Ends an `if` statement: appends the operation and binds the names as both branches leave them."""
+    """Emit an `if` statement and bind the names live after it. Returns True if both branches exit."""
     live = ctx.scope.after.get(node, frozenset())
     if all(exited):
         ctx.builder.op("if", condition, types=[], regions=regions)
         ctx.builder.op("unreachable")
         return True
     if any(exited):
-        _keep_one(ctx, node, condition, regions, names[exited.index(False)], exited, live)
+        _join_with_exit(ctx, node, condition, regions, names[exited.index(False)], exited, live)
         return False
     plan, structures = Plan(), dict[str, "Binding | Unbound | Conflict"]()
     for name in sorted(live & (names[0].keys() | names[1].keys())):
-        structures[name] = _meet(ctx, node, names[0].get(name), names[1].get(name), plan)
+        structures[name] = _join_names(ctx, node, names[0].get(name), names[1].get(name), plan)
     results = emit_if(ctx, node, condition, regions, plan)
     _rebind(ctx, structures, results)
     return False
@@ -232,7 +235,7 @@ def _rebind(ctx: Context, structures: Names, results: list[Value]) -> None:
         ctx.env[name] = Binding(rebuild(entry.value, results), entry.loc) if isinstance(entry, Binding) else entry
 
 
-def _meet(
+def _join_names(
     ctx: Context,
     node: Joined,
     a: Binding | Unbound | Conflict | None,
@@ -244,9 +247,9 @@ def _meet(
     if isinstance(a, Conflict) or isinstance(b, Conflict):
         return a if isinstance(a, Conflict) else b  # type: ignore[return-value]
     if not (isinstance(a, Binding) and isinstance(b, Binding)):
-        known = a if isinstance(a, Unbound) and a.loc else b if isinstance(b, Unbound) and b.loc else None
+        unbound = a if isinstance(a, Unbound) and a.loc else b if isinstance(b, Unbound) and b.loc else None
         which = "when the condition is false" if isinstance(a, Binding) else "when the condition is true"
-        return known or Unbound(f"it has no value {which}", _cause(ctx, node))
+        return unbound or Unbound(f"it has no value {which}", _condition_loc(ctx, node))
     marks = len(plan.types)
     try:
         return Binding(merge(ctx, a.value, b.value, plan), a.loc)
@@ -255,11 +258,11 @@ def _meet(
         return Conflict(describe_value(a.value), a.loc, describe_value(b.value), b.loc)
 
 
-def _cause(ctx: Context, node: Joined) -> Loc:
+def _condition_loc(ctx: Context, node: Joined) -> Loc:
     return ctx.loc(node.iter if isinstance(node, ast.For) else node.test)
 
 
-def _keep_one(
+def _join_with_exit(
     ctx: Context,
     node: Joined,
     condition: Value,
@@ -268,7 +271,7 @@ def _keep_one(
     exited: list[bool],
     live: frozenset[str],
 ) -> None:
-    """One branch exits: the names are as the other leaves them; what it computed has to be yielded."""
+    """Emit an `if` with one exiting branch; names take the values of the other branch, passed out by its `yield`."""
     plan, structures = Plan(), dict[str, "Binding | Unbound | Conflict"]()
     for name in sorted(live & names.keys()):
         entry = names[name]
@@ -289,7 +292,7 @@ def _keep_one(
 
 
 def _slots(value: KernelValue, plan: Plan) -> KernelValue:
-    """The structure of a value with a slot for each run-time value in it."""
+    """Return the structure of a value with a Slot for each run-time value in it, and append these to the plan."""
     parts = parts_of(value)
     if parts is not None:
         return with_parts(value, [_slots(item, plan) for item in parts])

@@ -1,7 +1,4 @@
-"""Lowers a kernel: its parameters, the mapping of an `over=` array to the grid, its body.
-
-Enters: a `KernelSpec` and the `Signature` of a launch. Leaves: an `ir.Module` in its high-level form.
-"""
+"""Lowering of a kernel: its parameters, the mapping of an `over=` array to the grid, and its body."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from ..errors import ArgumentError, CompileError
 from ..ir import types
 from ..ir.core import Function, Module, Region, Value
 from ..ir.types import Array, Scalar, Type
-from . import (  # noqa: F401  (they register lowerings)
+from . import (  # noqa: F401  (imported to register their lowerings)
     atomics,
     collectives,
     device,
@@ -49,9 +46,10 @@ __all__ = ["lower_kernel"]
 
 
 def lower_kernel(spec: KernelSpec, signature: Signature) -> Module:
-    """The IR of a kernel for one signature; CompileError where the kernel can't be compiled.
+    """Lower a kernel to high-level IR for one signature.
 
-    Raises ArgumentError where the signature doesn't fit the kernel's parameters.
+    Raises CompileError if the kernel can't be compiled, and ArgumentError if the signature doesn't match its
+    parameters.
     """
     spec = expanded(spec)
     if len(signature.args) != len(spec.params):
@@ -79,7 +77,7 @@ def lower_kernel(spec: KernelSpec, signature: Signature) -> Module:
 
 
 def _bind_composites(ctx: Context, spec: KernelSpec, params: list[Value]) -> None:
-    """Binds structs, vectors and arrays of them to what their parts make."""
+    """Bind struct and vector parameters, and arrays of them, to values assembled from their parts."""
     by_name = {param.name: param for param in params}
     for composite in spec.composites:
         parts = [by_name[p.name] for p in spec.params[composite.first : composite.first + composite.count]]
@@ -93,26 +91,26 @@ def _bind_composites(ctx: Context, spec: KernelSpec, params: list[Value]) -> Non
 
 
 def _attributes(spec: KernelSpec, signature: Signature, names: list[str], positions: list[int]) -> dict[str, object]:
-    found: dict[str, object] = {
+    attributes: dict[str, object] = {
         "local_size": signature.local_size,
         "arg_index": tuple(positions),
         "param_names": tuple(names),
-        "dims": tuple(_dim_names(spec, position) for position in positions),
+        "dims": tuple(_dim_names(spec, index) for index in positions),
     }
     if spec.over is not None:
-        found["over"] = spec.over
+        attributes["over"] = spec.over
     for flag in ("narrow", "aligned", "backward", "cut", "strict", "fast_math", "debug", "bounds"):
         if getattr(signature, flag):
-            found[flag] = True
+            attributes[flag] = True
     if signature.sanitize:
-        found["sanitize"] = signature.sanitize
-        found["arg_count"] = len(signature.args)
-        found["overlaps"] = signature.overlaps
-    return found
+        attributes["sanitize"] = signature.sanitize
+        attributes["arg_count"] = len(signature.args)
+        attributes["overlaps"] = signature.overlaps
+    return attributes
 
 
 def _dim_names(spec: KernelSpec, position: int) -> str:
-    """The names of an array's dimensions, or their numbers, `_` for other ones: axes of one name have one extent."""
+    """Return the names or constant sizes of an array's dimensions, `_` for others; equal names mean equal extents."""
     dims = spec.params[position].dims
     if dims is None or dims.rank is None:
         return ""
@@ -120,35 +118,37 @@ def _dim_names(spec: KernelSpec, position: int) -> str:
 
 
 def _typevars(spec: KernelSpec, signature: Signature) -> dict[str, DType]:
-    """The type variables that arguments and the signature bind; arrays bind first, scalars must agree."""
+    """Return the type variables bound by the arguments and the signature; arrays bind first, scalars must agree."""
     bound = dict(signature.typevars)
     pairs = list(zip(spec.params, signature.args, strict=True))
-    by: dict[str, str] = {}
+    bound_by: dict[str, str] = {}
     for parameter, argument in sorted(pairs, key=lambda pair: not isinstance(pair[1], ArrayArg)):
         if not isinstance(parameter.dtype, TypeVar) or isinstance(argument, ConstArg):
             continue
         name = parameter.dtype.__name__
-        known = bound.setdefault(name, argument.dtype)
-        if known is not argument.dtype:
-            where = f" by {by[name]}" if name in by else ""
-            raise ArgumentError(f"{spec.name}: {name} is {known!r}{where}, but {parameter.name} has {argument.dtype!r}")
-        by.setdefault(name, parameter.name)
+        bound_dtype = bound.setdefault(name, argument.dtype)
+        if bound_dtype is not argument.dtype:
+            origin = f" by {bound_by[name]}" if name in bound_by else ""
+            raise ArgumentError(
+                f"{spec.name}: {name} is {bound_dtype!r}{origin}, but {parameter.name} has {argument.dtype!r}"
+            )
+        bound_by.setdefault(name, parameter.name)
     return bound
 
 
 def _parameters(spec: KernelSpec, signature: Signature) -> tuple[list[Type], list[str], list[int]]:
-    """IR types and names of the parameters that exist at run time, and their numbers among the user's."""
-    found: list[Type] = []
+    """Return the IR types and names of the run-time parameters, and their positions among the kernel's parameters."""
+    ir_types: list[Type] = []
     names: list[str] = []
     positions: list[int] = []
     for position, (parameter, argument) in enumerate(zip(spec.params, signature.args, strict=True)):
         if isinstance(argument, ConstArg):
             continue
         _check(spec, parameter, argument)
-        found.append(_type(parameter, argument))
+        ir_types.append(_type(parameter, argument))
         names.append(parameter.name)
         positions.append(position)
-    return found, names, positions
+    return ir_types, names, positions
 
 
 def _check(spec: KernelSpec, parameter: ParamSpec, argument: ArrayArg | ScalarArg) -> None:
@@ -173,29 +173,29 @@ def _type(parameter: ParamSpec, argument: ArrayArg | ScalarArg) -> Type:
 
 def _body(ctx: Context, spec: KernelSpec) -> None:
     body = ctx.source.node.body
-    place = ctx.source.name_loc()
+    def_loc = ctx.source.name_loc()
     if spec.over is None:
         if not ctx.block(body):
-            ctx.builder.loc = place
+            ctx.builder.loc = def_loc
             ctx.builder.op("return")
         return
     inside = _over_index(ctx, spec)
     regions = [Region(), Region()]
     with ctx.builder.at(regions[0]):
         if not ctx.block(body):
-            ctx.builder.loc = place
+            ctx.builder.loc = def_loc
             ctx.builder.op("yield")
     with ctx.builder.at(regions[1]):
         ctx.builder.op("yield")
-    ctx.builder.loc = place
+    ctx.builder.loc = def_loc
     ctx.builder.op("if", inside, types=[], regions=regions)
     ctx.builder.op("return")
 
 
 def _over_index(ctx: Context, spec: KernelSpec) -> Value:
-    """Sets the index of the invocation; gives whether it lies inside the array.
+    """Set the index tuple of the invocation; return the condition that it lies inside the array.
 
-    Axis rank - 1 - d is dimension d of the grid; the axes from 0 to rank - 3 share dimension 2, the last of them the
+    Axis rank - 1 - d is dimension d of the grid. Axes 0 to rank - 3 share dimension 2, with the last of them varying
     fastest.
     """
     value = ctx.env[spec.over or ""].value  # type: ignore[union-attr]
@@ -210,23 +210,25 @@ def _over_index(ctx: Context, spec: KernelSpec) -> Value:
     folded = extents[: rank - 2] if rank >= 3 else []
     if folded:
         size = folded[0]
-        for more in folded[1:]:
-            size = b.emit("mul", size, more)
+        for extent in folded[1:]:
+            size = b.emit("mul", size, extent)
         sizes.append(size)
     inside = b.const(True, types.BOOL)
-    for position, (i, size) in enumerate(zip(grid, sizes, strict=True)):
-        here = b.emit("lt", i, size)
-        inside = here if position == 0 else b.emit("and", inside, here)
+    for grid_dim, (i, size) in enumerate(zip(grid, sizes, strict=True)):
+        inside_dim = b.emit("lt", i, size)
+        inside = inside_dim if grid_dim == 0 else b.emit("and", inside, inside_dim)
     ctx.index = (
-        (*_unfold(ctx, grid[2], folded), *reversed(grid[: min(rank, 2)])) if folded else tuple(reversed(grid[:rank]))
+        (*_unflattened(ctx, grid[2], folded), *reversed(grid[: min(rank, 2)]))
+        if folded
+        else tuple(reversed(grid[:rank]))
     )
     return inside
 
 
-def _unfold(ctx: Context, position: Value, extents: list[Value]) -> list[Value]:
-    """The indices along several axes that share one dimension of the grid."""
-    found: list[Value] = []
+def _unflattened(ctx: Context, linear: Value, extents: list[Value]) -> list[Value]:
+    """Return the indices along several axes that share one dimension of the grid."""
+    indices: list[Value] = []
     for size in reversed(extents[1:]):
-        found.append(ctx.builder.emit("floormod", position, size))
-        position = ctx.builder.emit("floordiv", position, size)
-    return [position, *reversed(found)]
+        indices.append(ctx.builder.emit("floormod", linear, size))
+        linear = ctx.builder.emit("floordiv", linear, size)
+    return [linear, *reversed(indices)]

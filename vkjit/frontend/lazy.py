@@ -1,8 +1,8 @@
-"""Lazy values: slices of arrays and elementwise expressions of them, evaluated by a collective or `wg.store`.
+"""Lazy values: array slices and elementwise expressions of them, evaluated by a collective or by `wg.store`.
 
-Enters: `x[r, :]` and operations on it. Leaves: `Lazy`, which computes the element at an index when it is asked. A
-lazy value denotes the elements where it is written: evaluating it after a store that may have changed them is an
-error that names the store. It can't leave the branch or loop that it is made in.
+A `Lazy` computes its elements on demand. It denotes the elements at the point where the slice is written: evaluation
+after a store that may have changed them is an error that names the store. A lazy value can't leave the branch or loop
+in which it is made.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class SliceTarget:
-    """Where a slice lies: its array, and for each dimension the start and, unless a single index, the axis of the
-    slice.
+    """The location of a slice: its array and, for each dimension of the array, the start and the axis of the slice
+    (None for a single index).
     """
 
     array: Value
@@ -42,7 +42,7 @@ class SliceTarget:
     axes: tuple[int | None, ...]
 
     def at(self, ctx: Context, position: tuple[Value, ...]) -> list[Value]:
-        """The indices of an element of the slice."""
+        """Return the array indices of an element of the slice."""
         return [
             start if axis is None else ctx.builder.emit("add", start, position[axis])
             for start, axis in zip(self.starts, self.axes, strict=True)
@@ -50,7 +50,7 @@ class SliceTarget:
 
 
 def slice_of(ctx: Context, node: ast.Subscript, array: Value) -> Lazy:
-    """The lazy value of a subscript that has slices."""
+    """Lower a subscript with slices to a lazy value."""
     items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     assert isinstance(array.type, Array)
     if len(items) != array.type.rank:
@@ -72,19 +72,20 @@ def slice_of(ctx: Context, node: ast.Subscript, array: Value) -> Lazy:
     target = SliceTarget(array, tuple(starts), tuple(axes))
     source = Source(array, len(ctx.session.writes), ctx.loc(node), tuple(starts), tuple(ctx.loops))
 
-    def element(inner: Context, position: tuple[Value, ...]) -> KernelValue:
-        return inner.builder.emit("load", array, *target.at(inner, position))
+    def element(inner: Context, index: tuple[Value, ...]) -> KernelValue:
+        return inner.builder.emit("load", array, *target.at(inner, index))
 
     return Lazy(tuple(shape), element, (source,), target, tuple(sizes))
 
 
 def _size(ctx: Context, node: ast.Slice, length: Value) -> int | None:
-    """The size of `start:start+SIZE`, `:` of an array of known shape, or of constant bounds; None where it isn't
-    known.
+    """Return the static size of a slice, or None.
+
+    It is known for `start:start+SIZE`, for `:` of an array of static shape, and for constant bounds.
     """
-    known = static_value(length)
-    if known is not None:
-        return int(known)
+    static_length = static_value(length)
+    if static_length is not None:
+        return int(static_length)
     upper, lower = node.upper, node.lower
     if upper is None:
         return None
@@ -104,8 +105,10 @@ def _positive(size: float | None) -> int | None:
 
 def _extent(ctx: Context, array: Value, axis: int) -> Value:
     assert isinstance(array.type, Array)
-    known = array.type.shape
-    return ctx.builder.emit("extent", array, axis=axis) if known is None else ctx.builder.index(known[axis])
+    static_shape = array.type.shape
+    return (
+        ctx.builder.emit("extent", array, axis=axis) if static_shape is None else ctx.builder.index(static_shape[axis])
+    )
 
 
 def _single(ctx: Context, node: ast.expr, array: Value, axis: int) -> Value:
@@ -117,7 +120,7 @@ def _single(ctx: Context, node: ast.expr, array: Value, axis: int) -> Value:
 
 
 def _bounds(ctx: Context, node: ast.Slice, array: Value, axis: int) -> tuple[Value, Value]:
-    """Start and length; the end is clipped to the array, as in Python."""
+    """Return the start and length of a slice; the end is clipped to the array, as in Python."""
     b = ctx.builder
     size = _extent(ctx, array, axis)
     if node.step is not None and static_value(ctx.evaluate(node.step)) != 1:
@@ -130,7 +133,7 @@ def _bounds(ctx: Context, node: ast.Slice, array: Value, axis: int) -> tuple[Val
 
 
 def map_lazy(ctx: Context, node: Place, function: Callable[..., KernelValue], values: list[KernelValue]) -> Lazy:
-    """The lazy value of an elementwise function (context, elements...) of values, some of them lazy."""
+    """Map `function(context, *elements)` lazily over values of which at least one is lazy."""
     lazies = [v for v in values if isinstance(v, Lazy)]
     shape = lazies[0].shape
     for other in lazies[1:]:
@@ -139,31 +142,31 @@ def map_lazy(ctx: Context, node: Place, function: Callable[..., KernelValue], va
             raise ctx.error(node, f"slices with {len(shape)} and {len(other.shape)} dimensions can't be combined", hint)
         _check_extents(ctx, node, shape, other.shape)
     sources = tuple(dict.fromkeys(s for lazy in lazies for s in lazy.sources))
-    place = ctx.loc(node)
+    node_loc = ctx.loc(node)
 
-    def element(inner: Context, position: tuple[Value, ...]) -> KernelValue:
-        saved, inner.builder.loc = inner.builder.loc, place
-        result = function(inner, *(v.element(inner, position) if isinstance(v, Lazy) else v for v in values))
+    def element(inner: Context, index: tuple[Value, ...]) -> KernelValue:
+        saved, inner.builder.loc = inner.builder.loc, node_loc
+        result = function(inner, *(v.element(inner, index) if isinstance(v, Lazy) else v for v in values))
         inner.builder.loc = saved
         return result
 
-    made = Lazy(shape, element, sources, None, lazies[0].sizes)
-    with ctx.builder.at(Region()):  # only to see whether the types go together
+    mapped = Lazy(shape, element, sources, None, lazies[0].sizes)
+    with ctx.builder.at(Region()):  # lowered once and discarded, to report type errors here
         element(ctx, tuple(ctx.builder.emit("poison", type=types.INDEX) for _ in shape))
-    return made
+    return mapped
 
 
 def _check_extents(ctx: Context, node: Place, a: tuple[Value, ...], b: tuple[Value, ...]) -> None:
     for x, y in zip(a, b, strict=True):
-        known = static_value(x), static_value(y)
-        if None not in known and known[0] != known[1]:
+        sizes = static_value(x), static_value(y)
+        if None not in sizes and sizes[0] != sizes[1]:
             hint = "give both the same extents, as in x[i : i + SIZE]"
-            raise ctx.error(node, f"slices of {known[0]} and {known[1]} elements can't be combined", hint)
+            raise ctx.error(node, f"slices of {sizes[0]} and {sizes[1]} elements can't be combined", hint)
 
 
 # -- evaluation
 def check_sources(ctx: Context, node: Place, lazy: Lazy) -> None:
-    """CompileError where a store since the slice was written may have changed its elements."""
+    """Raise CompileError if a store after the slice was taken may have changed its elements."""
     for source in lazy.sources:
         check_source(ctx, node, source, source.writes)
         for frame in ctx.loops:
@@ -172,22 +175,24 @@ def check_sources(ctx: Context, node: Place, lazy: Lazy) -> None:
 
 
 def check_source(ctx: Context, node: Place, source: Source, since: int) -> None:
-    """CompileError where a store from number `since` on may have changed a source that was taken before it."""
+    """Raise CompileError if a store from number `since` on may have changed a source that was taken before it."""
     if source.writes > since:
         return
-    for written, place in ctx.session.writes[since:]:
+    for written, store_loc in ctx.session.writes[since:]:
         if _may_alias(source.array, written):
             raise ctx.error(
                 node,
                 "the slice is evaluated after a store that may have changed it",
                 "evaluate it before the store, or take the slice again after it",
-                (Note(source.loc, "the slice"), Note(place, "the store")),
+                (Note(source.loc, "the slice"), Note(store_loc, "the store")),
             )
 
 
 def check_target(ctx: Context, node: Place, lazy: Lazy, target: SliceTarget) -> None:
-    """CompileError where a store element by element may change what other invocations have still to read: the value reads
-    the target's array elsewhere than at the element that is stored, or an array that overlaps it.
+    """Raise CompileError if an elementwise store may overwrite elements that other invocations haven't read yet.
+
+    This is the case if the value reads the target's array at other elements than the one stored, or an array that may
+    alias it.
     """
     for source in lazy.sources:
         if source.array is target.array and _same_starts(source.starts, target.starts):
@@ -220,12 +225,12 @@ def _may_alias(a: Value, b: Value) -> bool:
 
 
 def note_write(ctx: Context, array: Value) -> None:
-    """Remembers a store, for slices that are evaluated later."""
+    """Record a store, for the check of slices evaluated later."""
     ctx.session.writes.append((array, ctx.builder.loc))
 
 
 def element_of(ctx: Context, node: Place, lazy: Lazy, position: tuple[Value, ...]) -> Value:
-    """The element at a position, as a run-time value."""
+    """Return one element as a run-time value."""
     from .conversions import materialize
 
     return materialize(ctx, node, lazy.element(ctx, position))
@@ -239,8 +244,9 @@ def each_position(
     carried: list[Value],
     body: Callable[[tuple[Value, ...], Value, list[Value]], list[Value]],
 ) -> list[Value]:
-    """A loop over the elements from number `start` on in steps: `body(index, number, carried)` gives the next
-    carried.
+    """Emit a loop over the elements from linear index `start` in steps of `step`.
+
+    `body(index, number, carried)` gets the multi-dimensional and the linear index and returns the next carried values.
     """
     b = ctx.builder
     total = shape[0]
@@ -248,14 +254,14 @@ def each_position(
         total = b.emit("mul", total, size)
     region = Region([types.INDEX, *(v.type for v in carried)])
     with b.at(region):
-        number, *state = region.args
-        b.op("continue", *body(_unflattened(ctx, number, shape), number, state))
+        linear, *state = region.args
+        b.op("continue", *body(_unflattened(ctx, linear, shape), linear, state))
     return b.op("for", start, total, step, *carried, types=[v.type for v in carried], regions=[region]).results
 
 
-def _unflattened(ctx: Context, number: Value, shape: tuple[Value, ...]) -> tuple[Value, ...]:
-    found: list[Value] = []
+def _unflattened(ctx: Context, linear: Value, shape: tuple[Value, ...]) -> tuple[Value, ...]:
+    indices: list[Value] = []
     for size in reversed(shape[1:]):
-        found.append(ctx.builder.emit("floormod", number, size))
-        number = ctx.builder.emit("floordiv", number, size)
-    return (number, *reversed(found))
+        indices.append(ctx.builder.emit("floormod", linear, size))
+        linear = ctx.builder.emit("floordiv", linear, size)
+    return (linear, *reversed(indices))

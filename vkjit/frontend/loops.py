@@ -1,11 +1,10 @@
-"""Lowers `for` and `while`: counted loops, loops until a condition fails, written-out loops.
+"""Lowering of `for` and `while` loops to `for` and `loop` operations.
 
-Enters: loop nodes. Leaves: `for` and `loop` operations. The names that the body assigns and that are read in a later
-round or after the loop are carried; the types that they are carried in are found by lowering the body, and lowering
-it again where an assumption proved wrong: a literal takes the type of its first strong join, values that disagree
-become a `Conflict`, and a name that the body alone binds is carried out of the loop if every way out has it. What was
-found is remembered per loop, so that nested loops cost no more rounds than single ones. Knowledge only grows: each
-round adds to it, so the rounds end.
+Names that the body assigns and that are live at its start or after the loop are loop-carried. Their types are found by
+fixed-point iteration: the body is lowered, and lowered again if an assumption proved wrong. A literal takes the type of
+the first strong value it is joined with, values that disagree become a `Conflict`, and a name that only the body binds
+is carried out of the loop if it is bound at every exit. The facts found are kept per loop in `Knowledge`, so nested
+loops don't multiply the number of attempts. The iteration ends because facts are only added.
 """
 
 from __future__ import annotations
@@ -33,20 +32,26 @@ __all__ = ["DynamicExit", "LoopFrame", "emit_exit", "run_loop", "unless_broken"]
 
 Names = dict[str, "Binding | Unbound | Conflict"]
 BROKEN, ENDED = "broken", "ended"
-"""The ways out of a loop: by `break`, or by the end of the range or the failing condition."""
+"""Exit kinds of a loop: by `break`, or by the end of the range or a false condition."""
 
 
-class DynamicExit(Exception):  # noqa: N818  (no error: the round is lowered anew, as a loop of one round)
-    """A `break` or `continue` of a written-out loop that depends on a run-time condition."""
+class DynamicExit(Exception):  # noqa: N818  (control flow, not an error)
+    """A `break` or `continue` of an unrolled loop that depends on a run-time condition."""
 
 
 @dataclass(slots=True)
 class LoopFrame:
-    """An open loop: what it carries, and what its exits have shown.
+    """An open loop: its loop-carried variables and the exits lowered so far.
 
-    `once`: the body runs at least once, so that the end of the range is an exit at which names of the body are bound.
-    `flag`: the last carried value tells whether a `break` was taken, for `else`. `unrolled`: break and continue are
-    static.
+    - `once`: the body runs at least once, so names it binds are bound where the range ends.
+    - `flag`: the last loop-carried value tells whether a `break` was taken, for `else`.
+    - `unrolled`: the loop is unrolled, with static `break` and `continue` only.
+    - `single`: the loop runs one iteration of an unrolled loop that has dynamic exits.
+    - `breaks`: the number of `break` operations emitted.
+    - `ways`: the exits by kind.
+    - `evaluated`: the lazy sources from outside the loop that the body evaluates, with the locations.
+    - `after_break`: the names after an exit by `break`, if `flag` is set.
+    - `exit_kind`: "break" or "continue" if an unrolled iteration ends in a static exit.
     """
 
     node: ast.For | ast.While
@@ -63,7 +68,7 @@ class LoopFrame:
     exit_kind: str = ""
 
     def exits(self) -> list[Exit]:
-        """The names at all ways out."""
+        """All exits, of both kinds."""
         return self.ways[BROKEN] + self.ways[ENDED]
 
     def types(self) -> list[Type]:
@@ -92,12 +97,12 @@ def _exit(ctx: Context, kind: str) -> bool:
 
 
 def emit_exit(ctx: Context, frame: LoopFrame, kind: str, *, broke: bool) -> None:
-    """`break` or `continue` with the carried values as the names hold them here."""
-    way = BROKEN if broke else ENDED if kind == "break" or frame.once else None
-    values = [v for c in frame.carried for v in leave(ctx, c, frame.knowledge, way)]
-    if way is not None:
+    """Emit `break` or `continue` with the current values of the loop-carried variables."""
+    exit_kind = BROKEN if broke else ENDED if kind == "break" or frame.once else None
+    values = [v for c in frame.carried for v in leave(ctx, c, frame.knowledge, exit_kind)]
+    if exit_kind is not None:
         why = "it has no value where the loop is left here" if broke else "it has no value where the loop ends"
-        frame.ways[way].append(Exit(dict(ctx.env), why, ctx.builder.loc))
+        frame.ways[exit_kind].append(Exit(dict(ctx.env), why, ctx.builder.loc))
     if kind == "break":
         frame.breaks += 1
     if frame.flag:
@@ -115,10 +120,10 @@ def run_loop(
     once: bool,
     single: bool = False,
 ) -> tuple[LoopFrame, Op]:
-    """Lowers the loop until what it assumes of the carried names holds; binds the names as they are after it.
+    """Lower a loop until its type assumptions hold, and bind the names after it.
 
-    `body` lowers one round into the current region, given the arguments that aren't carried (`arguments` are their
-    types); `finish` makes the operation from the initial values.
+    `body` lowers one iteration into the current region; it gets the region arguments that aren't loop-carried, of types
+    `arguments`. `finish` emits the loop operation from the initial values.
     """
     knowledge = Knowledge() if single else ctx.loop_memory.setdefault(node, Knowledge())
     before, mark = dict(ctx.env), ctx.mark()
@@ -126,27 +131,27 @@ def run_loop(
     for _ in range(4 + 4 * len(names)):
         flag = single or (bool(node.orelse) and _has_break(node.body))
         frame = LoopFrame(node, [], knowledge, once, flag, single=single)
-        initial = _open(ctx, frame, names)
+        initial = _open_carried(ctx, frame, names)
         region = Region([*arguments, *frame.types()])
         knowledge.changed = False
         if isinstance(node, ast.For) and not once:
-            _may_not_run(ctx, frame)
+            _add_empty_exit(ctx, frame)
         _lower_body(ctx, frame, region, len(arguments), body)
         ctx.env = dict(before)
         knowledge.settle(ctx, frame.carried, frame.ways[BROKEN] if frame.flag else frame.exits())
         if not knowledge.changed:
             op = finish(frame, region, initial)
-            _after(ctx, frame, op, names)
+            _bind_names(ctx, frame, op, names)
             return frame, op
         ctx.forget(mark)
     raise InternalError(f"the types that the loop at {ctx.loc(node)} carries don't settle")
 
 
-def _may_not_run(ctx: Context, frame: LoopFrame) -> None:
-    """The range may be empty: one way out has the names as they are before the loop."""
+def _add_empty_exit(ctx: Context, frame: LoopFrame) -> None:
+    """Add the exit of an empty range, at which the names are as before the loop."""
     assert isinstance(frame.node, ast.For)
-    place = ctx.loc(frame.node.iter)
-    frame.ways[ENDED].append(Exit(dict(ctx.env), "it has no value if the loop runs zero times", place))
+    range_loc = ctx.loc(frame.node.iter)
+    frame.ways[ENDED].append(Exit(dict(ctx.env), "it has no value if the loop runs zero times", range_loc))
     for carried in frame.carried:
         if not carried.bound:
             carried.lost.add(ENDED)
@@ -160,13 +165,15 @@ def _candidates(ctx: Context, node: ast.For | ast.While) -> list[str]:
 
 
 def _is_register(ctx: Context, name: str) -> bool:
-    """Whether storing into what the name is makes a new value: a vector or a struct, not an array."""
+    """True if the name is bound to a register value (a vector or a struct), for which an element store makes a new
+    value.
+    """
     entry = ctx.env.get(name)
     return isinstance(entry, Binding) and not is_array(entry.value) and not is_records(entry.value)
 
 
 def _has_break(body: list[ast.stmt]) -> bool:
-    """Whether a `break` of this loop, not of one inside, is in the body."""
+    """True if the body contains a `break` of this loop, not of a nested one."""
     for node in body:
         if isinstance(node, ast.Break):
             return True
@@ -177,8 +184,8 @@ def _has_break(body: list[ast.stmt]) -> bool:
     return False
 
 
-def _open(ctx: Context, frame: LoopFrame, names: list[str]) -> list[Value]:
-    """Decides what is carried, and gives the initial values."""
+def _open_carried(ctx: Context, frame: LoopFrame, names: list[str]) -> list[Value]:
+    """Determine the loop-carried variables and return their initial values."""
     initial: list[Value] = []
     for name in names:
         carried = enter(ctx, name, frame.knowledge, frame.node)
@@ -208,12 +215,12 @@ def _lower_body(
     finally:
         ctx.loops.pop()
     if not frame.single:
-        for place, source in frame.evaluated:
-            check_source(ctx, place, source, writes)
+        for loc, source in frame.evaluated:
+            check_source(ctx, loc, source, writes)
 
 
-def _after(ctx: Context, frame: LoopFrame, op: Op, names: list[str]) -> None:
-    """Binds the names that the loop may have changed."""
+def _bind_names(ctx: Context, frame: LoopFrame, op: Op, names: list[str]) -> None:
+    """Bind the names that the loop may have changed."""
     before = ctx.env
     if frame.flag:
         ctx.env = dict(before)
@@ -223,17 +230,17 @@ def _after(ctx: Context, frame: LoopFrame, op: Op, names: list[str]) -> None:
     _bind_after(ctx, frame, op, names, [ENDED] if frame.flag else [BROKEN, ENDED])
 
 
-def _bind_after(ctx: Context, frame: LoopFrame, op: Op, names: list[str], ways: list[str]) -> None:
-    """Binds the names as they are after the loop was left on one of the ways."""
+def _bind_after(ctx: Context, frame: LoopFrame, op: Op, names: list[str], kinds: list[str]) -> None:
+    """Bind the names as they are after exits of the given kinds."""
     position = 0
     kept: set[str] = set()
-    for one in frame.carried:
-        values = op.results[position : position + len(one.types)]
-        position += len(one.types)
-        if not one.lost.intersection(ways):
-            one.finish(ctx, values)
-            kept.add(one.name)
-    exits = [n for way in ways for n in frame.ways[way]]
+    for variable in frame.carried:
+        values = op.results[position : position + len(variable.types)]
+        position += len(variable.types)
+        if not variable.lost.intersection(kinds):
+            variable.finish(ctx, values)
+            kept.add(variable.name)
+    exits = [n for kind in kinds for n in frame.ways[kind]]
     for name in names:
         if name not in kept:
             ctx.env[name] = frame.knowledge.after(ctx, name, exits, frame.node)
@@ -242,22 +249,22 @@ def _bind_after(ctx: Context, frame: LoopFrame, op: Op, names: list[str], ways: 
 # -- while
 @statement(ast.While)
 def _while(ctx: Context, node: ast.While) -> bool:
-    place = ctx.loc(node)
+    loop_loc = ctx.loc(node)
 
     def body(frame: LoopFrame, _arguments: list[Value]) -> None:
         test = condition(ctx, node.test)
-        ctx.builder.loc = place
+        ctx.builder.loc = loop_loc
         if test is False:
             emit_exit(ctx, frame, "break", broke=False)
             return
         if isinstance(test, Value):
             _leave_unless(ctx, frame, test)
         if not ctx.block(node.body):
-            ctx.builder.loc = place
+            ctx.builder.loc = loop_loc
             emit_exit(ctx, frame, "continue", broke=False)
 
     def finish(frame: LoopFrame, region: Region, initial: list[Value]) -> Op:
-        ctx.builder.loc = place
+        ctx.builder.loc = loop_loc
         return ctx.builder.op("loop", *initial, types=frame.types(), regions=[region])
 
     frame, op = run_loop(ctx, node, [], body, finish, once=False)
@@ -277,7 +284,7 @@ def _leave_unless(ctx: Context, frame: LoopFrame, test: Value) -> None:
 
 
 def _else(ctx: Context, node: ast.For | ast.While, frame: LoopFrame, op: Op) -> bool:
-    """The `else` of a loop: runs unless a `break` was taken."""
+    """Lower the `else` block of a loop, which runs unless a `break` was taken."""
     if not node.orelse:
         return False
     if not frame.flag:
@@ -286,7 +293,7 @@ def _else(ctx: Context, node: ast.For | ast.While, frame: LoopFrame, op: Op) -> 
 
 
 def unless_broken(ctx: Context, node: ast.For | ast.While, frame: LoopFrame, op: Op, rest: Callable[[], bool]) -> bool:
-    """Lowers `rest` where the loop wasn't left by `break`; says whether control never comes out."""
+    """Lower `rest` for the case that no `break` was taken. Returns True if control never reaches its end."""
     regions, names, exited = [Region(), Region()], [], []
     before = ctx.env
     bodies: tuple[Callable[[], bool], ...] = (lambda: False, rest)
@@ -312,17 +319,17 @@ def _for(ctx: Context, node: ast.For) -> bool:
 
 
 def _counted(ctx: Context, node: ast.For, bounds: Range) -> bool:
-    place = ctx.loc(node)
+    loop_loc = ctx.loc(node)
     low, high, step = range_bounds(ctx, node.iter, bounds)
 
     def body(frame: LoopFrame, arguments: list[Value]) -> None:
         assign(ctx, node.target, arguments[0])
         if not ctx.block(node.body):
-            ctx.builder.loc = place
+            ctx.builder.loc = loop_loc
             emit_exit(ctx, frame, "continue", broke=False)
 
     def finish(frame: LoopFrame, region: Region, initial: list[Value]) -> Op:
-        ctx.builder.loc = place
+        ctx.builder.loc = loop_loc
         return counted(ctx, low, high, step, initial, frame.types(), region)
 
     trips = static_trips(bounds)

@@ -1,7 +1,6 @@
-"""Elementwise functions, casts by Python's names, and the builtins that have a meaning in kernels.
+"""Elementwise functions, Python's casts, and the builtins that have a meaning in kernels.
 
-Enters: calls of `vk.exp`, `math.exp`, `np.exp`, `min`, `len`, `float`... Leaves: operations of the table. Literals
-are computed by Python.
+Covers `vk.exp`, `math.exp`, `np.exp`, `min`, `len`, `float` and so on. Calls with literals are evaluated by Python.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ def _float_dtype(dtype: DType) -> DType:
     return dtype if dtype.is_float else dtypes.f32
 
 
-def _one(ctx: Context, call: Call, name: str) -> KernelValue:
+def _single_operand(ctx: Context, call: Call, name: str) -> KernelValue:
     if len(call.args) != 1 or call.keywords:
         raise ctx.error(call.node, f"{name} takes one value, found {len(call.args) + len(call.keywords)}")
     return numeric(ctx, call.node, call.args[0])
 
 
 def _folded(ctx: Context, call: Call, function: Callable[..., Any], *values: KernelValue) -> KernelValue:
-    """A function of literals, computed by Python."""
+    """Evaluate a function of literals in Python."""
     try:
         result = function(*values)
     except (ArithmeticError, ValueError) as error:
@@ -52,7 +51,7 @@ def _folded(ctx: Context, call: Call, function: Callable[..., Any], *values: Ker
 
 
 def _meaning(name: str) -> Callable[..., Any]:
-    """The operation on Python numbers, through its NumPy meaning."""
+    """Return an operation as a function of Python numbers, through its NumPy definition in `ir.semantics`."""
     from ..ir.semantics import MEANING, quiet
 
     def compute(*values: float) -> float:
@@ -62,26 +61,26 @@ def _meaning(name: str) -> Callable[..., Any]:
     return compute
 
 
-def _alias(name: str, *others: str) -> list[Any]:
-    """The stub and the objects of `math` and NumPy with the same meaning."""
-    found = [getattr(lang, name)]
+def _equivalent_objects(name: str, *others: str) -> list[Any]:
+    """Return the `lang` stub and the objects of `math` and NumPy with the same meaning."""
+    objects = [getattr(lang, name)]
     for module, names in ((math, (name, *others)), (np, (name, *others))):
-        found += [getattr(module, n) for n in names if hasattr(module, n)]
+        objects += [getattr(module, n) for n in names if hasattr(module, n)]
     unique: list[Any] = []
-    for one in found:
-        if not any(one is u for u in unique):
-            unique.append(one)
+    for object_ in objects:
+        if not any(object_ is u for u in unique):
+            unique.append(object_)
     return unique
 
 
 # -- one operand
 def _register_float(name: str, *others: str) -> None:
-    """A function of floats: integers are converted to f32."""
+    """Register a float function; integers are converted to f32."""
 
-    @intrinsic(*(one for one in _alias(name, *others) if one is not math.log))
+    @intrinsic(*(object_ for object_ in _equivalent_objects(name, *others) if object_ is not math.log))
     @elementwise
     def lower(ctx: Context, call: Call) -> KernelValue:
-        value = _one(ctx, call, name)
+        value = _single_operand(ctx, call, name)
         if is_literal(value):
             return _folded(ctx, call, _meaning(name), float(value))
         assert isinstance(value, Value)
@@ -99,33 +98,33 @@ for _name, _others in {
 
 
 def _register_rounding(name: str, objects: list[Any]) -> None:
-    """Rounding: integers stay as they are, floats stay floats."""
+    """Register a rounding function; integers stay unchanged, floats stay floats."""
 
     @intrinsic(*objects)
     @elementwise
     def lower(ctx: Context, call: Call) -> KernelValue:
         if name == "round" and len(call.args) == 2:
             raise ctx.error(call.node, "round takes one value in a kernel", "scale: vk.round(x * 100) / 100")
-        value = _one(ctx, call, name)
+        value = _single_operand(ctx, call, name)
         if is_literal(value):
             return value if isinstance(value, int) else _folded(ctx, call, _meaning(name), value)
         assert isinstance(value, Value)
         return ctx.builder.emit(name, value) if dtype_of_value(value).is_float else value
 
 
-_register_rounding("floor", _alias("floor"))
-_register_rounding("ceil", _alias("ceil"))
-_register_rounding("trunc", _alias("trunc", "fix"))
-_register_rounding("round", [*_alias("round", "rint"), builtins.round])
+_register_rounding("floor", _equivalent_objects("floor"))
+_register_rounding("ceil", _equivalent_objects("ceil"))
+_register_rounding("trunc", _equivalent_objects("trunc", "fix"))
+_register_rounding("round", [*_equivalent_objects("round", "rint"), builtins.round])
 
 
-def _register_kept(name: str, objects: list[Any], python: Callable[..., Any]) -> None:
-    """A function that gives the type that it gets."""
+def _register_same_type(name: str, objects: list[Any], python: Callable[..., Any]) -> None:
+    """Register a function whose result has the type of its operand."""
 
     @intrinsic(*objects)
     @elementwise
     def lower(ctx: Context, call: Call) -> KernelValue:
-        value = _one(ctx, call, name)
+        value = _single_operand(ctx, call, name)
         if is_literal(value):
             return _folded(ctx, call, python, value)
         assert isinstance(value, Value)
@@ -141,10 +140,10 @@ def _register_kept(name: str, objects: list[Any], python: Callable[..., Any]) ->
         return result
 
 
-_register_kept("abs", [*_alias("abs", "fabs", "absolute"), builtins.abs], abs)
-_register_kept("sign", _alias("sign"), _meaning("sign"))
+_register_same_type("abs", [*_equivalent_objects("abs", "fabs", "absolute"), builtins.abs], abs)
+_register_same_type("sign", _equivalent_objects("sign"), _meaning("sign"))
 for _name in ("popcount", "clz", "ctz"):
-    _register_kept(_name, [getattr(lang, _name)], _meaning(_name))
+    _register_same_type(_name, [getattr(lang, _name)], _meaning(_name))
 
 
 # -- two operands
@@ -162,11 +161,11 @@ def _register_binary(name: str, objects: list[Any], *, float_only: bool) -> None
         return ctx.builder.emit(name, *unify(ctx, call.node, a, b, dtype))
 
 
-_register_binary("atan2", _alias("atan2", "arctan2"), float_only=True)
-_register_binary("hypot", _alias("hypot"), float_only=True)
-_register_binary("copysign", _alias("copysign"), float_only=True)
-_register_binary("fmin", _alias("fmin"), float_only=True)
-_register_binary("fmax", _alias("fmax"), float_only=True)
+_register_binary("atan2", _equivalent_objects("atan2", "arctan2"), float_only=True)
+_register_binary("hypot", _equivalent_objects("hypot"), float_only=True)
+_register_binary("copysign", _equivalent_objects("copysign"), float_only=True)
+_register_binary("fmin", _equivalent_objects("fmin"), float_only=True)
+_register_binary("fmax", _equivalent_objects("fmax"), float_only=True)
 _register_binary("truncdiv", [lang.truncdiv], float_only=False)
 _register_binary("truncrem", [lang.truncrem, math.fmod, np.fmod], float_only=False)
 
@@ -193,17 +192,17 @@ def _divmod(ctx: Context, call: Call) -> KernelValue:
 @lowers(lang.cdiv)
 @elementwise
 def _cdiv(ctx: Context, call: Call, x: KernelValue, y: KernelValue) -> KernelValue:
-    """-(-x // y); for unsigned types, whose negation wraps: x // y, and 1 where something remains."""
+    """Emit floor division plus 1 if there is a remainder; `-(-x // y)` would wrap for unsigned types."""
     if is_literal(x) and is_literal(y):
         return _folded(ctx, call, lang.cdiv, x, y)
     node = call.node
     quotient = operators.binary(ctx, node, "floordiv", x, y)
-    rest = operators.compare(ctx, node, "ne", operators.binary(ctx, node, "floormod", x, y), 0)
-    return operators.binary(ctx, node, "add", quotient, rest)
+    has_remainder = operators.compare(ctx, node, "ne", operators.binary(ctx, node, "floormod", x, y), 0)
+    return operators.binary(ctx, node, "add", quotient, has_remainder)
 
 
 def _register_extremum(name: str, objects: list[Any]) -> None:
-    """min and max of values, or of one tuple."""
+    """Register `min` or `max` of several values or of one tuple."""
 
     @intrinsic(*objects)
     @elementwise
@@ -217,7 +216,7 @@ def _register_extremum(name: str, objects: list[Any]) -> None:
 
 
 def extremum(ctx: Context, call: Call, name: str, a: KernelValue, b: KernelValue) -> KernelValue:
-    """`min` or `max` of two values."""
+    """Emit `min` or `max` of two values."""
     numeric(ctx, call.node, a)
     numeric(ctx, call.node, b)
     if is_literal(a) and is_literal(b):
@@ -269,7 +268,7 @@ def _where(ctx: Context, call: Call, condition: KernelValue, x: KernelValue, y: 
 
 
 def _where_lanes(ctx: Context, call: Call, test: Value, x: KernelValue, y: KernelValue) -> Value:
-    """A choice in each lane of a vector of conditions."""
+    """Emit a lane-by-lane selection by a vector of conditions."""
     assert isinstance(test.type, Vector)
     size = test.type.size
     chosen = []
@@ -283,7 +282,7 @@ def _where_lanes(ctx: Context, call: Call, test: Value, x: KernelValue, y: Kerne
 @lowers(lang.sigmoid)
 @elementwise
 def _sigmoid(ctx: Context, call: Call, x: KernelValue) -> KernelValue:
-    """With e = exp(-|x|): 1 / (1 + e), and e / (1 + e) for negative x. Nothing overflows or cancels."""
+    """Emit 1 / (1 + e) for x >= 0 and e / (1 + e) for negative x, with e = exp(-|x|): no overflow, no cancellation."""
     numeric(ctx, call.node, x)
     if is_literal(x):
         e = math.exp(-abs(x))
@@ -291,10 +290,10 @@ def _sigmoid(ctx: Context, call: Call, x: KernelValue) -> KernelValue:
     assert isinstance(x, Value)
     value = convert(ctx, call.node, x, _float_dtype(dtype_of_value(x)))
     b = ctx.builder
-    small = b.emit("exp", b.emit("neg", b.emit("abs", value)))
-    whole = operators.binary(ctx, call.node, "add", small, 1.0)
-    upper = operators.binary(ctx, call.node, "div", 1.0, whole)
-    lower = operators.binary(ctx, call.node, "div", small, whole)
+    exponential = b.emit("exp", b.emit("neg", b.emit("abs", value)))
+    denominator = operators.binary(ctx, call.node, "add", exponential, 1.0)
+    upper = operators.binary(ctx, call.node, "div", 1.0, denominator)
+    lower = operators.binary(ctx, call.node, "div", exponential, denominator)
     positive = operators.compare(ctx, call.node, "ge", value, 0.0)
     assert isinstance(upper, Value)
     assert isinstance(lower, Value)
@@ -341,7 +340,7 @@ def _sum(ctx: Context, call: Call) -> KernelValue:
 def _float(ctx: Context, call: Call) -> KernelValue:
     if len(call.args) == 1 and isinstance(call.args[0], str):
         return _folded(ctx, call, float, call.args[0])
-    value = _one(ctx, call, "float")
+    value = _single_operand(ctx, call, "float")
     if is_literal(value):
         return float(value)
     assert isinstance(value, Value)
@@ -351,7 +350,7 @@ def _float(ctx: Context, call: Call) -> KernelValue:
 @intrinsic(builtins.int)
 @elementwise
 def _int(ctx: Context, call: Call) -> KernelValue:
-    value = _one(ctx, call, "int")
+    value = _single_operand(ctx, call, "int")
     if is_literal(value):
         return _folded(ctx, call, int, value)
     assert isinstance(value, Value)
@@ -364,11 +363,11 @@ def _int(ctx: Context, call: Call) -> KernelValue:
 def _bool(ctx: Context, call: Call) -> KernelValue:
     if len(call.args) == 1 and not (is_runtime(call.args[0]) and isinstance(call.args[0].type, Vector)):
         return truth(ctx, call.node, call.args[0])
-    return cast_value(ctx, call.node, _one(ctx, call, "bool"), dtypes.boolean)
+    return cast_value(ctx, call.node, _single_operand(ctx, call, "bool"), dtypes.boolean)
 
 
 def _register_numpy_casts() -> None:
-    """`np.float32(x)` and its like are conversions."""
+    """Register `np.float32(x)` and the other NumPy scalar types as conversions."""
     for dtype in dtypes.ALL:
         if dtype.name in ("bf16", "bool"):
             continue
@@ -376,7 +375,7 @@ def _register_numpy_casts() -> None:
         @intrinsic(dtype.numpy.type)
         @elementwise
         def lower(ctx: Context, call: Call, dtype: DType = dtype) -> KernelValue:
-            return cast_value(ctx, call.node, _one(ctx, call, dtype.name), dtype)
+            return cast_value(ctx, call.node, _single_operand(ctx, call, dtype.name), dtype)
 
 
 _register_numpy_casts()
@@ -395,8 +394,8 @@ def _bitcast(ctx: Context, call: Call, dtype: KernelValue, value: KernelValue) -
     source = dtype_of_value(value)
     if source.bits != target.bits or "bool" in (source.kind, target.kind):
         raise ctx.error(call.node, f"{source!r} and {target!r} have different widths")
-    made = Vector(target, value.type.size) if isinstance(value.type, Vector) else Scalar(target)
-    return ctx.builder.emit("bitcast", value, type=made)
+    result_type = Vector(target, value.type.size) if isinstance(value.type, Vector) else Scalar(target)
+    return ctx.builder.emit("bitcast", value, type=result_type)
 
 
 @lowers(lang.assume_uniform)

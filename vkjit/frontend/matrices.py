@@ -1,9 +1,8 @@
-"""Cooperative matrices of a subgroup: `sg.matrix`, `sg.load`, `sg.store`, `sg.mma`, and arithmetic on them.
+"""Cooperative matrices of a subgroup: `sg.matrix`, `sg.load`, `sg.store`, `sg.mma`, arithmetic and conversion.
 
-Enters: calls of a subgroup's methods, operators with a matrix on one side, `vk.f16(matrix)`. Leaves: `mat_*`
-operations. A matrix is one run-time value, so that loops carry it and tuples hold it; it has no elements that a kernel
-could name. The shapes are those of slices, known at compile time; whether the device has a product of these shapes and
-types is asked later (`passes.check_matrices`).
+They lower to `mat_*` operations. A matrix is a single run-time value that loops can carry and tuples can hold; its
+elements can't be accessed individually. Shapes are those of slices, known at compile time. Whether the device supports
+the shapes and types of a product is checked later (`passes.check_matrices`).
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ __all__ = ["cast_matrix", "map_matrices", "negative", "store_matrix"]
 _SIGNS = {"add": "+", "sub": "-", "mul": "*"}
 
 
-# -- making and loading
+# -- construction and loads
 @method("matrix", "subgroup")
 def _matrix(
     ctx: Context,
@@ -45,16 +44,16 @@ def _matrix(
         raise ctx.error(
             call.node, "the shape of a matrix is two sizes known at compile time", "sg.matrix((16, 16), vk.f32)"
         )
-    found = _element(ctx, call.node, dtype)
-    kind = Matrix(found, int(sizes[0] or 0), int(sizes[1] or 0), one_of(ctx, call, "use", use, USES))
-    return emit(ctx, "mat_fill", as_exactly(ctx, call.node, value, found, "the value"), type=kind)
+    element_type = _element(ctx, call.node, dtype)
+    kind = Matrix(element_type, int(sizes[0] or 0), int(sizes[1] or 0), one_of(ctx, call, "use", use, USES))
+    return emit(ctx, "mat_fill", as_exactly(ctx, call.node, value, element_type, "the value"), type=kind)
 
 
 def _element(ctx: Context, node: Place, dtype: KernelValue) -> DType:
-    found = dtype_of(dtype)
-    if found is None or found.kind not in ("float", "int", "uint"):
+    element_type = dtype_of(dtype)
+    if element_type is None or element_type.kind not in ("float", "int", "uint"):
         raise ctx.error(node, f"the elements of a matrix are numbers, found {describe_value(dtype)}", "write vk.f16")
-    return found
+    return element_type
 
 
 @method("load", "subgroup")
@@ -70,50 +69,50 @@ def _load(
 ) -> KernelValue:
     if use == "":
         return load_tile(ctx, call, scope, source, pad)
-    place = _slice(ctx, call, source, 'sg.load(a[i:i+16, k:k+16], "a")')
+    slice_ = _slice(ctx, call, source, 'sg.load(a[i:i+16, k:k+16], "a")')
     assert isinstance(source, Lazy)
-    word = one_of(ctx, call, "use", use, USES)
+    use_name = one_of(ctx, call, "use", use, USES)
     order = one_of(ctx, call, "layout", layout, LAYOUTS)
-    array = _array(place)
+    array = _array(slice_)
     element = array.dtype if dtype is None else _element(ctx, call.node, dtype)
     rows, columns = _extents(ctx, call.node, source, array, element)
     if order == "column":
         rows, columns = columns, rows
     check_sources(ctx, call.node, source)
-    kind = Matrix(element, rows, columns, word)
+    kind = Matrix(element, rows, columns, use_name)
     _check_pitch(ctx, call.node, array, (rows if order == "column" else columns) * element.itemsize)
-    at, pitch = _first(ctx, place)
-    return emit(ctx, "mat_load", place.array, *at, pitch, layout=order, type=kind)
+    at, pitch = _first_and_pitch(ctx, slice_)
+    return emit(ctx, "mat_load", slice_.array, *at, pitch, layout=order, type=kind)
 
 
-def _array(place: SliceTarget) -> Array:
-    kind = place.array.type
+def _array(slice_: SliceTarget) -> Array:
+    kind = slice_.array.type
     assert isinstance(kind, Array)
     return kind
 
 
 def _slice(ctx: Context, call: Call, value: KernelValue, example: str) -> SliceTarget:
-    """Where a slice of two dimensions lies."""
+    """Check that the value is a slice that a matrix can be read from or written to, and return its location."""
     if not isinstance(value, Lazy) or not isinstance(value.target, SliceTarget):
         raise ctx.error(call.node, f"expected a slice of an array, found {describe_value(value)}", example)
-    place = value.target
-    if len(value.shape) != 2 or place.axes[-2:] != (0, 1):
+    slice_ = value.target
+    if len(value.shape) != 2 or slice_.axes[-2:] != (0, 1):
         raise ctx.error(
             call.node,
             "a matrix lies in a slice along the last two dimensions of an array",
             "index the others: x[g, i:i+16, k:k+16]",
         )
-    if _array(place).space == "global" and not _array(place).contiguous:
+    if _array(slice_).space == "global" and not _array(slice_).contiguous:
         raise ctx.error(
             call.node,
             "the array isn't contiguous: a matrix is read in rows of neighbours",
             "pass a contiguous array, or copy the part into shared memory first",
         )
-    return place
+    return slice_
 
 
 def _extents(ctx: Context, node: Place, lazy: Lazy, array: Array, element: DType) -> tuple[int, int]:
-    """Rows and columns of a slice, counted in elements of the matrix."""
+    """Return the rows and columns of a slice, in elements of the matrix."""
     if None in lazy.sizes or len(lazy.sizes) != 2:
         raise ctx.error(
             node,
@@ -133,7 +132,9 @@ def _extents(ctx: Context, node: Place, lazy: Lazy, array: Array, element: DType
 
 
 def _check_pitch(ctx: Context, node: Place, array: Array, line: int) -> None:
-    """Rows of shared arrays begin at multiples of 16 bytes (or of what a row of the matrix takes, if that is less)."""
+    """Check the row pitch of a shared array: a multiple of min(16, `line`) bytes, where `line` is the size of a matrix
+    row.
+    """
     if array.shape is None:
         return
     lanes = array.element.size if isinstance(array.element, Vector) else 1
@@ -146,21 +147,21 @@ def _check_pitch(ctx: Context, node: Place, array: Array, line: int) -> None:
         )
 
 
-def _first(ctx: Context, place: SliceTarget) -> tuple[list[Value], Value]:
-    """The indices of a slice's first element, and the distance between its rows."""
-    array, rank = _array(place), len(place.starts)
+def _first_and_pitch(ctx: Context, slice_: SliceTarget) -> tuple[list[Value], Value]:
+    """Return the indices of a slice's first element and the stride between its rows."""
+    array, rank = _array(slice_), len(slice_.starts)
     if array.shape is not None:
-        return list(place.starts), ctx.builder.index(math.prod(array.shape[rank - 1 :]))
-    return list(place.starts), ctx.builder.emit("stride", place.array, axis=rank - 2)
+        return list(slice_.starts), ctx.builder.index(math.prod(array.shape[rank - 1 :]))
+    return list(slice_.starts), ctx.builder.emit("stride", slice_.array, axis=rank - 2)
 
 
-# -- storing
+# -- stores
 def store_matrix(ctx: Context, call: Call, target: KernelValue, matrix: Value, layout: str = "row") -> None:
-    """`sg.store(c[i:i+16, j:j+16], matrix)`: the slice has the matrix' size, and lies inside its array."""
-    place = _slice(ctx, call, target, "sg.store(c[i:i+16, j:j+16], acc)")
+    """Lower `sg.store(c[i:i+16, j:j+16], matrix)`; the slice has the matrix's shape and must lie inside its array."""
+    slice_ = _slice(ctx, call, target, "sg.store(c[i:i+16, j:j+16], acc)")
     assert isinstance(target, Lazy)
     assert isinstance(matrix.type, Matrix)
-    array, kind = _array(place), matrix.type
+    array, kind = _array(slice_), matrix.type
     if array.access == "in" and array.space == "global":
         raise ctx.error(call.node, "this array is an input: it can't be written", "annotate it as vk.Out or vk.InOut")
     if array.dtype is not kind.dtype and not isinstance(array.element, Vector):
@@ -169,27 +170,27 @@ def store_matrix(ctx: Context, call: Call, target: KernelValue, matrix: Value, l
             f"a matrix of {kind.dtype!r} can't be stored to an array of {array.dtype!r}",
             f"convert it: {array.dtype!r}(acc)",
         )
-    found = _extents(ctx, call.node, target, array, kind.dtype)
-    if found != (kind.rows, kind.columns):
+    extents = _extents(ctx, call.node, target, array, kind.dtype)
+    if extents != (kind.rows, kind.columns):
         raise ctx.error(
             call.node,
-            f"the slice holds {found[0]} x {found[1]} elements, the matrix is {describe(kind)}",
+            f"the slice holds {extents[0]} x {extents[1]} elements, the matrix is {describe(kind)}",
             f"take a slice of that size: c[i:i+{kind.rows}, j:j+{kind.columns}]",
         )
     _check_pitch(ctx, call.node, array, kind.columns * kind.dtype.itemsize)
-    at, pitch = _first(ctx, place)
-    emit_store(ctx, place.array, at, pitch, matrix, layout)
-    note_write(ctx, place.array)
+    at, pitch = _first_and_pitch(ctx, slice_)
+    emit_store(ctx, slice_.array, at, pitch, matrix, layout)
+    note_write(ctx, slice_.array)
 
 
 def emit_store(ctx: Context, array: Value, at: list[Value], pitch: Value, matrix: Value, layout: str) -> None:
-    """The operation that stores."""
+    """Emit a `mat_store`."""
     ctx.session.module.kernel.attrs["subgroups"] = True
     ctx.builder.op("mat_store", array, *at, pitch, matrix, layout=layout)
 
 
 def describe(kind: Matrix) -> str:
-    """A matrix type in words."""
+    """Format a matrix type for messages."""
     return f"{kind.rows} x {kind.columns} of {kind.dtype!r} ({kind.use})"
 
 
@@ -210,15 +211,15 @@ def _mma(ctx: Context, call: Call, scope: ScopeValue, a: KernelValue, b: KernelV
                 call.node, f'{name} is a matrix for use "{value.type.use}", expected "{use}"', f'use="{use}"'
             )
         kinds.append(value.type)
-    left, right, sums = kinds
-    if (left.rows, right.columns, left.columns) != (sums.rows, sums.columns, right.rows):
-        found = ", ".join(map(describe, kinds))
-        raise ctx.error(call.node, f"{found}: they don't go together", "m x k, k x n and m x n elements")
-    return emit(ctx, "mat_mma", a, b, acc, type=sums)  # type: ignore[arg-type]
+    a_type, b_type, acc_type = kinds
+    if (a_type.rows, b_type.columns, a_type.columns) != (acc_type.rows, acc_type.columns, b_type.rows):
+        operand_types = ", ".join(map(describe, kinds))
+        raise ctx.error(call.node, f"{operand_types}: they don't go together", "m x k, k x n and m x n elements")
+    return emit(ctx, "mat_mma", a, b, acc, type=acc_type)  # type: ignore[arg-type]
 
 
 def map_matrices(ctx: Context, node: Place, name: str, a: KernelValue, b: KernelValue) -> Value:
-    """`a + b`, `a - b`, `a * b`, where one is a matrix and the other one of its type, or a number for all elements."""
+    """Lower `a + b`, `a - b`, `a * b` of two matrices of the same type, or of a matrix and a scalar."""
     kind = next(value.type for value in (a, b) if is_matrix(value))
     assert isinstance(kind, Matrix)
     if name not in _SIGNS:
@@ -226,18 +227,18 @@ def map_matrices(ctx: Context, node: Place, name: str, a: KernelValue, b: Kernel
     operands = []
     for value in (a, b):
         if not is_matrix(value):
-            number = as_exactly(ctx, node, value, kind.dtype, "the number")
-            value = emit(ctx, "mat_fill", number, type=kind)
+            scalar = as_exactly(ctx, node, value, kind.dtype, "the number")
+            value = emit(ctx, "mat_fill", scalar, type=kind)
         if value.type != kind:
             assert isinstance(value.type, Matrix)
-            found = f"{describe(kind)} and {describe(value.type)}: they aren't of one type"
-            raise ctx.error(node, found, "convert one: vk.f32(acc)")
+            both_types = f"{describe(kind)} and {describe(value.type)}: they aren't of one type"
+            raise ctx.error(node, both_types, "convert one: vk.f32(acc)")
         operands.append(value)
     return emit(ctx, "mat_map", *operands, op=name, type=kind)
 
 
 def negative(ctx: Context, node: Place, name: str, value: Value) -> Value:
-    """`-a`, `+a`."""
+    """Lower unary `-a` and `+a`."""
     if name == "pos":
         return value
     if name != "neg":
@@ -246,7 +247,7 @@ def negative(ctx: Context, node: Place, name: str, value: Value) -> Value:
 
 
 def cast_matrix(ctx: Context, node: Place, value: Value, dtype: DType) -> Value:
-    """`vk.f16(acc)`: every element converted; to floats only."""
+    """Lower `vk.f16(acc)`: convert every element; float types only."""
     kind = value.type
     assert isinstance(kind, Matrix)
     if kind.dtype is dtype:

@@ -1,8 +1,7 @@
 """Arrays: indexing, `get` and `put`, shape and strides, allocation, barriers.
 
-Enters: array values and indices. Leaves: loads and stores with one `index` per dimension. A constant negative index
-counts from the end; a constant index outside a known shape is an error. `get` and `put` test their indices and never
-leave the array.
+Loads and stores take one `index` per dimension. A constant negative index counts from the end; a constant index outside
+a static shape is an error. `get` and `put` are bounds-checked.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ __all__ = ["array_type", "bounds", "extent", "index_inside", "indices", "load", 
 
 
 def array_type(array: Value) -> Array:
-    """The type of an array value."""
+    """Return the type of an array value."""
     assert isinstance(array.type, Array)
     return array.type
 
 
 def extent(ctx: Context, array: Value, axis: int) -> KernelValue:
-    """The number of elements along an axis; a literal where it is known."""
+    """Return the extent along an axis; a literal if it is static."""
     shape = array_type(array).shape
     return shape[axis] if shape is not None else ctx.builder.emit("extent", array, axis=axis)
 
@@ -104,30 +103,31 @@ def indices(
     checked: bool = True,
     rank: int | None = None,
 ) -> list[Value]:
-    """One `index` per dimension, or for the first `rank` ones; `checked` gives constants their Python meaning and tests
-    them against known extents.
+    """Convert the indices of a subscript, one per dimension (or for the first `rank` ones).
+
+    With `checked`, negative constants count from the end, and constants are checked against static extents.
     """
     rank = array_type(array).rank if rank is None else rank
     if len(values) != rank:
         noun = "index" if rank == 1 else "indices"
         hint = "rows are not values: index each dimension, as in x[i, j]" if len(values) < rank else ""
         raise ctx.error(node, f"expected {rank} {noun}, found {len(values)}", hint)
-    places = _index_places(node, len(values))
+    nodes = _index_places(node, len(values))
     if not checked:
-        return [as_index(ctx, place, v) for place, v in zip(places, values, strict=True)]
-    pairs = zip(places, values, strict=True)
-    return [_one_index(ctx, place, array, axis, v) for axis, (place, v) in enumerate(pairs)]
+        return [as_index(ctx, index_node, v) for index_node, v in zip(nodes, values, strict=True)]
+    pairs = zip(nodes, values, strict=True)
+    return [_one_index(ctx, index_node, array, axis, v) for axis, (index_node, v) in enumerate(pairs)]
 
 
 def _index_places(node: ast.AST, count: int) -> list[ast.AST]:
-    """The nodes of the indices, where each has one of its own."""
+    """Return the nodes of the indices if each has its own, else the whole node for each."""
     if isinstance(node, ast.Subscript):
-        found = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
+        nodes = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
     elif isinstance(node, ast.Call):
-        found = list(node.args[:count])
+        nodes = list(node.args[:count])
     else:
-        found = []
-    return list(found) if len(found) == count else [node] * count
+        nodes = []
+    return list(nodes) if len(nodes) == count else [node] * count
 
 
 def _one_index(ctx: Context, node: ast.AST, array: Value, axis: int, value: KernelValue) -> Value:
@@ -143,7 +143,7 @@ def _one_index(ctx: Context, node: ast.AST, array: Value, axis: int, value: Kern
 
 
 def index_inside(ctx: Context, node: ast.AST, value: KernelValue, size: int, axis: int) -> Value:
-    """An index along an axis of known size: a constant is tested, and counts from the end where it is negative."""
+    """Convert an index along an axis of static size; a constant is bounds-checked and may be negative."""
     number = static_value(value)
     if number is None or isinstance(number, bool | float):
         return as_index(ctx, node, value)
@@ -154,7 +154,7 @@ def index_inside(ctx: Context, node: ast.AST, value: KernelValue, size: int, axi
 
 
 def subscript_values(ctx: Context, node: ast.Subscript) -> list[KernelValue]:
-    """The values between the brackets."""
+    """Return the values of a subscript's indices."""
     if isinstance(node.slice, ast.Tuple):
         return [ctx.evaluate(item) for item in node.slice.elts]
     value = ctx.evaluate(node.slice)
@@ -162,20 +162,22 @@ def subscript_values(ctx: Context, node: ast.Subscript) -> list[KernelValue]:
 
 
 def has_slice(node: ast.Subscript) -> bool:
-    """Whether a slice stands between the brackets."""
+    """True if the subscript contains a slice."""
     items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     return any(isinstance(item, ast.Slice) for item in items)
 
 
 def load(ctx: Context, array: Value, at: list[Value]) -> Value:
-    """Reads an element."""
+    """Emit a load of one element."""
     return ctx.builder.emit("load", array, *at)
 
 
 def store(
     ctx: Context, node: ast.AST, array: Value, at: list[Value], value: KernelValue, place: ast.AST | None = None
 ) -> None:
-    """Stores a value (from the node `place`), converted as stores allow; CompileError for an input array."""
+    """Emit a store of a value (from the node `place`), converted under the rules for stores. Raises CompileError for an
+    input array.
+    """
     kind = array_type(array)
     if kind.access == "in" and kind.space == "global":
         raise ctx.error(node, "this array is an input: it can't be written", "annotate it as vk.Out or vk.InOut")
@@ -185,20 +187,20 @@ def store(
 
 # -- get and put
 def bounds(ctx: Context, array: Value, at: list[Value]) -> Value:
-    """Whether all indices lie inside."""
+    """Emit the condition that all indices are within bounds."""
     inside: Value | None = None
     zero = ctx.builder.index(0)
     for axis, i in enumerate(at):
         size = extent(ctx, array, axis)
         upper = size if isinstance(size, Value) else ctx.builder.index(int(size))  # type: ignore[call-overload]
-        here = ctx.builder.emit("and", ctx.builder.emit("ge", i, zero), ctx.builder.emit("lt", i, upper))
-        inside = here if inside is None else ctx.builder.emit("and", inside, here)
+        inside_axis = ctx.builder.emit("and", ctx.builder.emit("ge", i, zero), ctx.builder.emit("lt", i, upper))
+        inside = inside_axis if inside is None else ctx.builder.emit("and", inside, inside_axis)
     return inside if inside is not None else ctx.builder.const(True, types.BOOL)
 
 
 def _get(ctx: Context, call: Call, array: Value) -> KernelValue:
-    """`x.get(i, j, pad=0)`: the element, or the pad outside the array."""
-    _only(ctx, call, {"pad"})
+    """Lower `x.get(i, j, pad=0)`: the element, or the pad outside the array."""
+    _check_keywords(ctx, call, {"pad"})
     kind = array_type(array)
     at = indices(ctx, call.node, array, call.args, checked=False)
     pad = pad_of(ctx, call, kind.element)
@@ -212,7 +214,7 @@ def _get(ctx: Context, call: Call, array: Value) -> KernelValue:
 
 
 def pad_of(ctx: Context, call: Call, element: Scalar | Vector) -> Value:
-    """The pad of a `get`, as an element; 0 and 1 are False and True among bools."""
+    """Return the pad of a `get` as an element; for bool arrays 0 and 1 mean False and True."""
     pad = call.keywords.get("pad", 0)
     if element.dtype.kind == "bool" and isinstance(pad, int) and pad in (0, 1):
         pad = bool(pad)
@@ -220,8 +222,8 @@ def pad_of(ctx: Context, call: Call, element: Scalar | Vector) -> Value:
 
 
 def _put(ctx: Context, call: Call, array: Value) -> KernelValue:
-    """`x.put(i, j, value)`: stores inside the array, else does nothing."""
-    _only(ctx, call, {"value"})
+    """Lower `x.put(i, j, value)`: a store that does nothing outside the array."""
+    _check_keywords(ctx, call, {"value"})
     values = [*call.args, *call.keywords.values()]
     if not values:
         raise ctx.error(call.node, "put takes the indices and then the value, as in x.put(i, j, v)")
@@ -231,15 +233,15 @@ def _put(ctx: Context, call: Call, array: Value) -> KernelValue:
     return None
 
 
-def _only(ctx: Context, call: Call, known: set[str]) -> None:
+def _check_keywords(ctx: Context, call: Call, allowed: set[str]) -> None:
     for name in call.keywords:
-        if name not in known:
-            raise ctx.error(call.node, f"unknown keyword {name}", f"it takes {', '.join(sorted(known))}")
+        if name not in allowed:
+            raise ctx.error(call.node, f"unknown keyword {name}", f"it takes {', '.join(sorted(allowed))}")
 
 
-# -- allocation and order
+# -- allocation and barriers
 def static_shape(ctx: Context, call: Call, shape: KernelValue) -> tuple[int, ...]:
-    """A shape that is known at compile time, of a number or a tuple of them."""
+    """Return a compile-time shape given as a number or a tuple."""
     items = shape if isinstance(shape, tuple) else (shape,)
     sizes: list[int] = []
     for item in items:
@@ -257,10 +259,10 @@ def static_shape(ctx: Context, call: Call, shape: KernelValue) -> tuple[int, ...
 def _element(ctx: Context, call: Call, dtype: KernelValue) -> Scalar | Vector:
     if isinstance(dtype, VectorType):
         return Vector(dtype.element, dtype.size)
-    found: DType | None = dtype_of(dtype)
-    if found is None:
+    element_type: DType | None = dtype_of(dtype)
+    if element_type is None:
         raise ctx.error(call.node, f"expected a dtype, found {describe_value(dtype)}", "write e.g. vk.f32")
-    return Scalar(found)
+    return Scalar(element_type)
 
 
 def _allocate(ctx: Context, call: Call, space: str, dtype: KernelValue, shape: KernelValue) -> KernelValue:
@@ -274,7 +276,7 @@ def _allocate(ctx: Context, call: Call, space: str, dtype: KernelValue, shape: K
 
 
 def not_in_over(ctx: Context, call: Call, what: str) -> None:
-    """CompileError in an `over=` kernel, whose out-of-range invocations never run the body."""
+    """Raise CompileError in an `over=` kernel, where invocations outside the array don't run the body."""
     over = ctx.session.over
     if over is not None:
         raise ctx.error(
@@ -309,10 +311,10 @@ def _fence(ctx: Context, call: Call, scope: KernelValue) -> KernelValue:
 
 
 def one_of(ctx: Context, call: Call, name: str, value: KernelValue, known: tuple[str, ...]) -> str:
-    """A string argument that must be one of the known words."""
+    """Return a string argument after checking that it is one of the known words."""
     if value not in known:
-        found = repr(value) if isinstance(value, str) else describe_value(value)
-        raise ctx.error(call.node, f"{name} is one of {', '.join(map(repr, known))}, found {found}")
+        actual = repr(value) if isinstance(value, str) else describe_value(value)
+        raise ctx.error(call.node, f"{name} is one of {', '.join(map(repr, known))}, found {actual}")
     return str(value)
 
 

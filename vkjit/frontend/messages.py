@@ -1,7 +1,6 @@
-"""Text for the host: f-strings and values in `assert` and `print` become a template and the values for it.
+"""Messages of `assert` and `print`: compile f-strings and values to a `str.format` template and run-time values.
 
-Enters: the node of a message. Leaves: a `str.format` template over numbered values, and those values; literals are
-put into the text at once.
+Literals are formatted at compile time; the host formats the rest.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ def _escaped(text: str) -> str:
 
 
 def message_of(ctx: Context, node: ast.expr) -> tuple[str, list[Value]]:
-    """The template and the run-time values of a message: a string, an f-string or a value."""
+    """Return the template and the run-time values of a message (a string, an f-string or a value)."""
     values: list[Value] = []
     if isinstance(node, ast.JoinedStr):
         parts = [_part(ctx, item, values) for item in node.values]
         return "".join(parts), values
-    return _placed(ctx, node, ctx.evaluate(node), values, ""), values
+    return _format_value(ctx, node, ctx.evaluate(node), values, ""), values
 
 
 def _part(ctx: Context, node: ast.expr, values: list[Value]) -> str:
@@ -37,44 +36,44 @@ def _part(ctx: Context, node: ast.expr, values: list[Value]) -> str:
     if not isinstance(node, ast.FormattedValue):
         raise ctx.error(node, "this can't be formatted in a kernel")
     value = ctx.evaluate(node.value)
-    if node.conversion in (97, 114) and not isinstance(value, Value | tuple):  # of numbers, !r is what !s is
+    if node.conversion in (97, 114) and not isinstance(value, Value | tuple):  # for numbers, !r equals !s
         value = repr(value)
-    return _placed(ctx, node.value, value, values, _format_spec(ctx, node.format_spec))
+    return _format_value(ctx, node.value, value, values, _format_spec(ctx, node.format_spec))
 
 
 def _format_spec(ctx: Context, node: ast.expr | None) -> str:
-    """The format after the colon; values in it are known at compile time."""
+    """Return the format specification; values in it must be compile-time constants."""
     spec = ""
     for part in node.values if isinstance(node, ast.JoinedStr) else ():
-        found: KernelValue = part.value if isinstance(part, ast.Constant) else None
+        part_value: KernelValue = part.value if isinstance(part, ast.Constant) else None
         if isinstance(part, ast.FormattedValue):
-            found = ctx.evaluate(part.value)
-        if not isinstance(found, str | int):
-            raise ctx.error(part, f"a format is known at compile time, found {describe_value(found)}")
-        spec += str(found)
+            part_value = ctx.evaluate(part.value)
+        if not isinstance(part_value, str | int):
+            raise ctx.error(part, f"a format is known at compile time, found {describe_value(part_value)}")
+        spec += str(part_value)
     return spec
 
 
-def _placed(ctx: Context, node: ast.expr, value: KernelValue, values: list[Value], spec: str) -> str:
+def _format_value(ctx: Context, node: ast.expr, value: KernelValue, values: list[Value], spec: str) -> str:
     if isinstance(value, str) or value is None or is_literal(value):
         try:
             return _escaped(format(value, spec))
         except ValueError as error:
             raise ctx.error(node, str(error)) from None
     if isinstance(value, tuple):
-        return "(" + ", ".join(_placed(ctx, node, item, values, spec) for item in value) + ")"
+        return "(" + ", ".join(_format_value(ctx, node, item, values, spec) for item in value) + ")"
     if not isinstance(value, Value):
         return _escaped(describe_value(value))
     if isinstance(value.type, Vector):
         lanes = [lane(ctx, value, number) for number in range(value.type.size)]
-        return "[" + ", ".join(_placed(ctx, node, item, values, spec) for item in lanes) + "]"
+        return "[" + ", ".join(_format_value(ctx, node, item, values, spec) for item in lanes) + "]"
     values.append(materialize(ctx, node, value))
     _check_spec(ctx, node, values[-1], spec)
     return "{" + str(len(values) - 1) + (f":{spec}" if spec else "") + "}"
 
 
 def _check_spec(ctx: Context, node: ast.expr, value: Value, spec: str) -> None:
-    """CompileError for a format that the host couldn't apply to a value of this type."""
+    """Raise CompileError if the format specification isn't valid for the value's type."""
     assert isinstance(value.type, Scalar)
     dtype = value.type.dtype
     try:
@@ -85,18 +84,18 @@ def _check_spec(ctx: Context, node: ast.expr, value: Value, spec: str) -> None:
 
 
 def template_of_values(ctx: Context, nodes: list[ast.expr], separator: str) -> tuple[str, list[Value]]:
-    """The template and the values of several messages in a row."""
+    """Return the template and the values of several messages, joined by `separator`."""
     parts: list[str] = []
     values: list[Value] = []
     for node in nodes:
-        template, more = message_of(ctx, node)
-        parts.append(_shifted(template, len(values)) if more else template)
-        values += more
+        template, message_values = message_of(ctx, node)
+        parts.append(_shifted(template, len(values)) if message_values else template)
+        values += message_values
     return _escaped(separator).join(parts), values
 
 
 def _shifted(template: str, offset: int) -> str:
-    """The template with its value numbers raised by `offset`."""
+    """Return the template with its value numbers increased by `offset`."""
     import string
 
     text = ""

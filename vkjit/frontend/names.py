@@ -1,4 +1,4 @@
-"""Where a function's free names lead: closure, globals, builtins."""
+"""Look-up of a function's free names: closure, type parameters, globals, builtins."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ MISSING: Any = object()
 
 
 _OURS = ("vkjit.frontend", "vkjit.ir", "vkjit.lang")
-"""Where the classes of kernel values are."""
+"""Packages whose frozen dataclasses are kernel values, not user constants."""
 
 
 def is_frozen(value: object) -> bool:
-    """Whether the value is an instance of a user's frozen dataclass."""
+    """True if the value is an instance of a user's frozen dataclass."""
     return is_frozen_type(type(value))
 
 
 def is_frozen_type(kind: type) -> bool:
-    """Whether the type is a user's frozen dataclass."""
+    """True if the type is a user's frozen dataclass."""
     if kind.__module__.startswith(_OURS):
         return False
     parameters = getattr(kind, "__dataclass_params__", None)
@@ -29,7 +29,9 @@ def is_frozen_type(kind: type) -> bool:
 
 
 def find_global(function: FunctionType, name: str) -> Any:
-    """What a name that isn't local means: closure, globals, builtins; MISSING if nothing."""
+    """Look up a name that isn't local in closure, type parameters, globals and builtins. Returns MISSING if it is
+    undefined.
+    """
     code = function.__code__
     if name in code.co_freevars:
         cell = (function.__closure__ or ())[code.co_freevars.index(name)]

@@ -1,7 +1,6 @@
-"""What NumPy's and Python's functions mean in kernels where an operator or a short formula says the same.
+"""NumPy and Python functions that lower to operators or short formulas: `np.add`, `math.radians`, `any` and so on.
 
-Enters: calls of `np.add`, `math.radians`, `any`, ... Leaves: what the operator leaves. Elementwise functions with an
-operation of their own are in `mathematics`.
+Elementwise functions that have their own operation are in `mathematics`.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ def _logical_not(ctx: Context, call: Call) -> KernelValue:
 
 
 def _register_logical(name: str, functions: list[Any]) -> None:
-    """`and`, `or`, `xor` of truths; both are evaluated."""
+    """Register `and`, `or` or `xor` of two truth values, without short-circuiting."""
 
     @intrinsic(*functions)
     def lower(ctx: Context, call: Call) -> KernelValue:
@@ -76,7 +75,7 @@ _register_logical("xor", [np.logical_xor])
 
 
 def _register_truth_of_all(name: str, function: Any) -> None:
-    """`any` and `all` of a tuple."""
+    """Register `any` or `all` of a tuple."""
 
     @intrinsic(function)
     def lower(ctx: Context, call: Call) -> KernelValue:
@@ -108,7 +107,7 @@ def _clip(ctx: Context, call: Call) -> KernelValue:
 
 
 def _register_scaled(functions: list[Any], factor: float) -> None:
-    """A float times a constant."""
+    """Register multiplication of a float by a constant."""
 
     @intrinsic(*functions)
     @elementwise
@@ -132,7 +131,7 @@ _register_scaled([math.degrees, np.degrees, np.rad2deg], 180 / math.pi)
 @intrinsic(math.log)
 @elementwise
 def _log(ctx: Context, call: Call) -> KernelValue:
-    """`math.log(x)`, and with a base `math.log(x, b)`, as a quotient of logarithms."""
+    """Lower `math.log(x)`, and `math.log(x, b)` as log(x) / log(b); constant bases 2 and 10 use `log2` and `log10`."""
     natural = intrinsic_of(np.log)
     if len(call.args) != 2 or call.keywords:
         return natural(ctx, call)
@@ -152,8 +151,8 @@ def _prod(ctx: Context, call: Call) -> KernelValue:
     return functools.reduce(lambda a, b: operators.binary(ctx, call.node, "mul", a, b), items)
 
 
-def _register_known(functions: list[Any]) -> None:
-    """Functions of whole numbers that are known at compile time."""
+def _register_compile_time(functions: list[Any]) -> None:
+    """Register integer functions that are evaluated at compile time."""
     for function in functions:
 
         @intrinsic(function)
@@ -168,4 +167,4 @@ def _register_known(functions: list[Any]) -> None:
             return result
 
 
-_register_known([math.gcd, math.lcm, math.comb, math.perm, math.factorial, math.isqrt])
+_register_compile_time([math.gcd, math.lcm, math.comb, math.perm, math.factorial, math.isqrt])

@@ -1,6 +1,6 @@
-"""Arithmetic, bit operations, shifts and comparisons on kernel values.
+"""Arithmetic, bitwise, shift and comparison operators on kernel values.
 
-Enters: the operator's name in the op table and two values. Leaves: a value. Two literals are computed by Python.
+Operators on two compile-time values are evaluated by Python.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .values import KernelValue, describe_value, is_literal, is_matrix
 
 __all__ = ["binary", "compare", "negate", "unary"]
 
-_PYTHON: dict[str, Callable[[Any, Any], Any]] = {
+_PYTHON_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "add": operator.add,
     "sub": operator.sub,
     "mul": operator.mul,
@@ -43,14 +43,14 @@ _PYTHON: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def matrices() -> ModuleType:
-    """Arithmetic of cooperative matrices, which is built on this module."""
+    """Return the module of cooperative-matrix arithmetic (imported here because it depends on this module)."""
     from . import matrices as module
 
     return module
 
 
-_LONGEST = 1024
-"""Items of a tuple that is repeated."""
+_MAX_TUPLE_REPEAT = 1024
+"""The maximum factor by which a tuple is repeated."""
 
 _SIGNS = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "floormod": "%", "pow": "**", "and": "&",
@@ -60,7 +60,7 @@ _SIGNS = {
 
 
 def binary(ctx: Context, node: Place, name: str, a: KernelValue, b: KernelValue) -> KernelValue:
-    """The value of `a op b`; `name` is the operation's name in the op table."""
+    """Lower `a op b`; `name` is the operation's name in the op table."""
     if is_spread(a) or is_spread(b):
         return map_elements(ctx, node, lambda inner, x, y: binary(inner, node, name, x, y), [a, b])
     if is_matrix(a) or is_matrix(b):
@@ -97,18 +97,18 @@ def _binary(ctx: Context, node: Place, name: str, a: KernelValue, b: KernelValue
 
 
 def _fold(ctx: Context, node: Place, name: str, a: KernelValue, b: KernelValue) -> KernelValue:
-    """Two compile-time values, computed by Python."""
+    """Evaluate an operator of two compile-time values in Python."""
     if isinstance(a, tuple) and isinstance(b, tuple) and name == "add":
         return a + b
     if isinstance(a, str) and isinstance(b, str) and name == "add":
         return a + b
     if name == "mul" and (isinstance(a, tuple) or isinstance(b, tuple)):
         items, count = (a, b) if isinstance(a, tuple) else (b, a)
-        if isinstance(count, int) and not isinstance(count, bool) and count <= _LONGEST:
+        if isinstance(count, int) and not isinstance(count, bool) and count <= _MAX_TUPLE_REPEAT:
             return items * count  # type: ignore[operator]
     _operands(ctx, node, name, a, b)
     try:
-        result = _PYTHON[name](a, b)
+        result = _PYTHON_OPERATORS[name](a, b)
     except (ArithmeticError, ValueError, TypeError) as error:
         hint = "a divisor that is known only at run time may be 0: integers give 0 then, floats what IEEE says"
         hint = hint if isinstance(error, ZeroDivisionError) else "Python itself computes these constants: change one"
@@ -119,7 +119,7 @@ def _fold(ctx: Context, node: Place, name: str, a: KernelValue, b: KernelValue) 
 
 
 def _shift(ctx: Context, node: Place, name: str, a: KernelValue, b: KernelValue) -> Value:
-    """The result has the left type; a literal on the left takes the right one."""
+    """Emit a shift. The result has the left operand's type; a literal on the left takes the common type."""
     dtype = common_dtype(ctx, node, a, b) if is_literal(a) else _dtype(a)
     for side, value in (("left", a), ("right", b)):
         if isinstance(value, float) or (isinstance(value, Value) and not dtype_of_value(value).is_integer):
@@ -140,32 +140,32 @@ def _dtype(value: KernelValue) -> DType:
     return dtype_of_value(value)
 
 
-_UNROLLED_EXPONENT = 16
-"""Up to this, a constant integer power is written out as multiplications."""
+_MAX_UNROLLED_EXPONENT = 16
+"""The largest constant integer exponent (by magnitude) that is expanded to multiplications."""
 
 
 def _power(ctx: Context, node: Place, a: KernelValue, b: KernelValue) -> Value:
     exponent = static_value(b)
     dtype = common_dtype(ctx, node, a, b)
     dtype = dtypes.i32 if dtype.kind == "bool" else dtype
-    if exponent is not None and float(exponent).is_integer() and abs(exponent) <= _UNROLLED_EXPONENT:
+    if exponent is not None and float(exponent).is_integer() and abs(exponent) <= _MAX_UNROLLED_EXPONENT:
         if exponent < 0 and not dtype.is_float:
             raise ctx.error(
                 node, f"{dtype!r} to the power {exponent} is no integer", f"convert the base: vk.f32(x) ** {exponent}"
             )
-        return _repeated(ctx, node, convert(ctx, node, a, dtype), int(exponent), dtype)
+        return _power_by_squaring(ctx, node, convert(ctx, node, a, dtype), int(exponent), dtype)
     return ctx.builder.emit("pow", *unify(ctx, node, a, b, dtype))
 
 
-def _repeated(ctx: Context, node: Place, base: Value, exponent: int, dtype: DType) -> Value:
-    """base ** exponent by squaring: exact to the rounding of each multiplication."""
+def _power_by_squaring(ctx: Context, node: Place, base: Value, exponent: int, dtype: DType) -> Value:
+    """Emit base ** exponent by repeated squaring; the only error is the rounding of each multiplication."""
     result: Value | None = None
-    power, rest = base, abs(exponent)
-    while rest:
-        if rest & 1:
+    power, remaining = base, abs(exponent)
+    while remaining:
+        if remaining & 1:
             result = power if result is None else ctx.builder.emit("mul", result, power)
-        rest >>= 1
-        if rest:
+        remaining >>= 1
+        if remaining:
             power = ctx.builder.emit("mul", power, power)
     one = unify(ctx, node, base, 1, dtype)[1]
     if result is None:
@@ -174,12 +174,12 @@ def _repeated(ctx: Context, node: Place, base: Value, exponent: int, dtype: DTyp
 
 
 def compare(ctx: Context, node: Place, name: str, a: KernelValue, b: KernelValue) -> KernelValue:
-    """The value of a comparison; compile-time values of any class compare with == and !=."""
+    """Lower a comparison; compile-time values of any class can be compared with `==` and `!=`."""
     if is_spread(a) or is_spread(b):
         return map_elements(ctx, node, lambda inner, x, y: compare(inner, node, name, x, y), [a, b])
     if not (isinstance(a, Value) or isinstance(b, Value)):
         if name in ("eq", "ne"):
-            return bool(_PYTHON[name](a, b))
+            return bool(_PYTHON_OPERATORS[name](a, b))
         return _fold(ctx, node, name, a, b)
     _operands(ctx, node, name, a, b)
     dtype = common_dtype(ctx, node, a, b)
@@ -189,13 +189,13 @@ def compare(ctx: Context, node: Place, name: str, a: KernelValue, b: KernelValue
 
 
 def negate(ctx: Context, node: Place, value: KernelValue) -> KernelValue:
-    """`not value`."""
-    found = truth(ctx, node, value)
-    return (not found) if isinstance(found, bool) else ctx.builder.emit("not", found)
+    """Lower `not value`."""
+    test = truth(ctx, node, value)
+    return (not test) if isinstance(test, bool) else ctx.builder.emit("not", test)
 
 
 def unary(ctx: Context, node: Place, name: str, value: KernelValue) -> KernelValue:
-    """`-x`, `+x`, `~x`; `name` is "neg", "pos" or "not"."""
+    """Lower `-x`, `+x`, `~x`; `name` is "neg", "pos" or "not"."""
     if is_spread(value):
         return map_elements(ctx, node, lambda inner, x: unary(inner, node, name, x), [value])
     if is_matrix(value):

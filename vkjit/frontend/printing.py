@@ -1,7 +1,4 @@
-"""`print` in kernels: a site with a template, and the values for it.
-
-Enters: calls of `print`. Leaves: `print` operations.
-"""
+"""Lowering of `print` to a `print` operation: a report site with a template, and the run-time values."""
 
 from __future__ import annotations
 
@@ -17,21 +14,21 @@ from .values import KernelValue
 __all__: list[str] = []
 
 VALUE_LIMIT = 64
-"""Run-time values of one print."""
+"""The maximum number of run-time values in one `print`."""
 
 
 @intrinsic(builtins.print)
 def _print(ctx: Context, call: Call) -> KernelValue:
-    words = {"sep": " ", "end": "\n"}
+    options = {"sep": " ", "end": "\n"}
     for keyword in call.node.keywords:
         value = keyword.value.value if isinstance(keyword.value, ast.Constant) else None
-        if keyword.arg not in words or not isinstance(value, str):
+        if keyword.arg not in options or not isinstance(value, str):
             raise ctx.error(keyword.value, "print takes values, and literal strings for sep and end, in a kernel")
-        words[keyword.arg] = value
-    template, values = template_of_values(ctx, call.node.args, words["sep"])
+        options[keyword.arg] = value
+    template, values = template_of_values(ctx, call.node.args, options["sep"])
     if len(values) > VALUE_LIMIT:
         raise ctx.error(call.node, f"{len(values)} values in one print (up to {VALUE_LIMIT})", "print several times")
-    end = words["end"].replace("{", "{{").replace("}", "}}")
+    end = options["end"].replace("{", "{{").replace("}", "}}")
     site = ctx.session.module.add_site(ReportSite("print", ctx.loc(call.node), template + end))
     ctx.builder.loc = ctx.loc(call.node)
     ctx.builder.op("print", *values, site=site)

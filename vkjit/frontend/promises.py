@@ -1,4 +1,4 @@
-"""Lowers `vk.assume(condition)`: an operation that later passes may rely on, or check."""
+"""Lowering of `vk.assume(condition)` to an operation that later passes may rely on or check."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 
 @lowers(lang.assume)
 def _assume(ctx: Context, call: Call, condition: KernelValue) -> KernelValue:
-    """A condition that is known already needs no promise; one that is false can't be promised."""
+    """Lower an assumption; a condition that is true at compile time emits nothing, a false one is an error."""
     node = call.node
     written = ast.unparse(node.args[0] if isinstance(node, ast.Call) and node.args else node)
     test = truth(ctx, node, condition)

@@ -1,7 +1,6 @@
-"""Random numbers: Philox-4x32-10 written out in operations on u32 and u64.
+"""Random numbers: Philox-4x32-10, expanded to operations on u32 and u64.
 
-Enters: `vk.philox(seed, counter)`, `vk.rand(...)`. Leaves: 10 rounds of multiplications. Source: Salmon et al., SC
-2011.
+Source: Salmon et al., SC 2011.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ ROUNDS = 10
 
 
 def _words(ctx: Context, call: Call, value: KernelValue, what: str) -> tuple[Value, Value]:
-    """Low and high half of an integer of up to 64 bits."""
+    """Return the low and high u32 words of an integer of up to 64 bits."""
     if isinstance(value, Lazy):
         raise ctx.error(call.node, f"{what} must be an integer, found {describe_value(value)}")
     numeric(ctx, call.node, value, f"an integer as {what}")
@@ -38,22 +37,22 @@ def _words(ctx: Context, call: Call, value: KernelValue, what: str) -> tuple[Val
     if not is_scalar(value) or not value.type.dtype.is_integer:  # type: ignore[attr-defined]
         raise ctx.error(call.node, f"{what} must be an integer, found {describe_value(value)}")
     wide = b.cast(value, dtypes.u64)
-    return b.cast(wide, dtypes.u32), b.cast(_shifted(ctx, wide), dtypes.u32)
+    return b.cast(wide, dtypes.u32), b.cast(_high_word(ctx, wide), dtypes.u32)
 
 
-def _shifted(ctx: Context, wide: Value) -> Value:
+def _high_word(ctx: Context, wide: Value) -> Value:
     return ctx.builder.emit("shr", wide, ctx.builder.const(32, dtypes.u64))
 
 
 def _product(ctx: Context, value: Value, multiplier: int) -> tuple[Value, Value]:
-    """High and low word of a product of two u32."""
+    """Return the high and low u32 words of a u32 by u32 product."""
     b = ctx.builder
     wide = b.emit("mul", b.cast(value, dtypes.u64), b.const(multiplier, dtypes.u64))
-    return b.cast(_shifted(ctx, wide), dtypes.u32), b.cast(wide, dtypes.u32)
+    return b.cast(_high_word(ctx, wide), dtypes.u32), b.cast(wide, dtypes.u32)
 
 
 def philox(ctx: Context, call: Call, seed: KernelValue, counter: KernelValue, stream: KernelValue) -> list[Value]:
-    """Four random words."""
+    """Emit a Philox block: four random u32 words."""
     b = ctx.builder
     key = list(_words(ctx, call, seed, "the seed"))
     low, high = _words(ctx, call, counter, "the counter")
@@ -68,8 +67,8 @@ def philox(ctx: Context, call: Call, seed: KernelValue, counter: KernelValue, st
     return c
 
 
-def _unit(ctx: Context, word: Value) -> Value:
-    """A uniform f32 in [0, 1) from the upper 24 bits."""
+def _unit_float(ctx: Context, word: Value) -> Value:
+    """Emit a uniform f32 in [0, 1) from the upper 24 bits of a word."""
     b = ctx.builder
     bits = b.emit("shr", word, b.const(8, dtypes.u32))
     return b.emit("mul", b.cast(bits, dtypes.f32), b.const(2.0**-24, dtypes.f32))
@@ -82,22 +81,22 @@ def _philox(ctx: Context, call: Call, seed: KernelValue, counter: KernelValue, s
 
 @lowers(random.rand)
 def _rand(ctx: Context, call: Call, seed: KernelValue, counter: KernelValue, stream: KernelValue) -> KernelValue:
-    return _unit(ctx, philox(ctx, call, seed, counter, stream)[0])
+    return _unit_float(ctx, philox(ctx, call, seed, counter, stream)[0])
 
 
 @lowers(random.randn)
 def _randn(ctx: Context, call: Call, seed: KernelValue, counter: KernelValue, stream: KernelValue) -> KernelValue:
-    """sqrt(-2 ln u) cos(2 pi v), with u in (0, 1]."""
+    """Box-Muller: sqrt(-2 ln u) cos(2 pi v), with u in (0, 1]."""
     b = ctx.builder
     first, second, *_ = philox(ctx, call, seed, counter, stream)
-    u = b.emit("sub", b.const(1.0, dtypes.f32), _unit(ctx, first))
+    u = b.emit("sub", b.const(1.0, dtypes.f32), _unit_float(ctx, first))
     radius = b.emit("sqrt", b.emit("mul", b.const(-2.0, dtypes.f32), b.emit("log", u)))
-    angle = b.emit("mul", b.const(_rounded(2 * math.pi), dtypes.f32), _unit(ctx, second))
+    angle = b.emit("mul", b.const(_nearest_f32(2 * math.pi), dtypes.f32), _unit_float(ctx, second))
     return b.emit("mul", radius, b.emit("cos", angle))
 
 
-def _rounded(value: float) -> float:
-    """The nearest f32."""
+def _nearest_f32(value: float) -> float:
+    """Return the nearest f32."""
     return float(dtypes.f32.numpy.type(value))
 
 
@@ -117,5 +116,5 @@ def _randint(
     stop = as_exactly(ctx, call.node, high, dtype, "high")
     span = b.cast(b.cast(b.emit("sub", stop, start), dtypes.u32), dtypes.u64)
     word = b.cast(philox(ctx, call, seed, counter, stream)[0], dtypes.u64)
-    offset = _shifted(ctx, b.emit("mul", word, span))
+    offset = _high_word(ctx, b.emit("mul", word, span))
     return b.emit("add", start, cast_value(ctx, call.node, offset, dtype))

@@ -1,7 +1,6 @@
-"""What `for` runs over: ranges, written-out ranges, tuples, grid strides; and the operation of a counted loop.
+"""Iterables of `for` loops (ranges, unrolled ranges, tuples, grid strides), and the counted loop operation.
 
-Enters: the value after `in`. Leaves: a `Range` or an `Unrolled`. Bounds are evaluated once; they take their common
-type, literals alone `i32`.
+Bounds are evaluated once and converted to their common type; literals alone are `i32`.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from .values import GridStride, KernelValue, Range, Unrolled, describe_value, is
 __all__ = ["counted", "iterable_of", "range_bounds", "static_trips"]
 
 UNROLL_LIMIT = 4096
-"""Copies of a body beyond which a written-out loop is an error."""
+"""The maximum number of iterations of an unrolled loop."""
 
 
 @intrinsic(builtins.range)
@@ -37,8 +36,8 @@ def _make_range(ctx: Context, call: Call) -> Range:
         integer = is_literal(value) and not isinstance(value, bool | float)
         if not integer and not (is_scalar(value) and dtype_of_value(value).is_integer):
             raise ctx.error(call.node, f"range takes integers, found {describe_value(value)}", "convert: vk.i32(x)")
-    start, stop, *rest = call.args if len(call.args) > 1 else [0, *call.args]
-    step = rest[0] if rest else 1
+    start, stop, *step_arguments = call.args if len(call.args) > 1 else [0, *call.args]
+    step = step_arguments[0] if step_arguments else 1
     if static_value(step) == 0:
         raise ctx.error(call.node, "the step of a range must not be 0", "leave it out to count by 1, or write -1")
     return Range(start, stop, step)
@@ -97,7 +96,7 @@ def _reversed(ctx: Context, call: Call) -> KernelValue:
 
 
 def iterable_of(ctx: Context, node: ast.expr, value: KernelValue) -> Range | Unrolled:
-    """The loop that a value after `in` asks for."""
+    """Convert the value after `in` to a Range or an Unrolled."""
     if isinstance(value, Range | Unrolled):
         return value
     if isinstance(value, tuple):
@@ -116,12 +115,12 @@ def iterable_of(ctx: Context, node: ast.expr, value: KernelValue) -> Range | Unr
 
 
 def range_bounds(ctx: Context, node: ast.AST, bounds: Range) -> tuple[Value, Value, Value]:
-    """Start, stop and step in their common type."""
+    """Return start, stop and step in their common type."""
     values = [bounds.start, bounds.stop, bounds.step]
     dtype: DType | None = None
     strong = [v for v in values if isinstance(v, Value)]
     for value in strong:
-        dtype = dtype_of_value(value) if dtype is None else common_dtype(ctx, node, _typed(ctx, dtype), value)
+        dtype = dtype_of_value(value) if dtype is None else common_dtype(ctx, node, _placeholder(ctx, dtype), value)
     if dtype is None:
         dtype = default_dtype(int(bounds.stop))  # type: ignore[call-overload]
     if dtype.kind == "uint" and (static_value(bounds.step) or 0) < 0:
@@ -130,8 +129,8 @@ def range_bounds(ctx: Context, node: ast.AST, bounds: Range) -> tuple[Value, Val
     return low, high, step
 
 
-def _typed(ctx: Context, dtype: DType) -> Value:
-    """Some value of a dtype, where only the type counts."""
+def _placeholder(ctx: Context, dtype: DType) -> Value:
+    """Return a placeholder value of a dtype, of which only the type matters."""
     return ctx.builder.emit("poison", type=_scalar(dtype))
 
 
@@ -142,7 +141,7 @@ def _scalar(dtype: DType) -> Type:
 
 
 def static_trips(bounds: Range) -> int | None:
-    """The number of rounds, None where it isn't known."""
+    """Return the trip count if it is a compile-time constant, else None."""
     numbers = [static_value(v) for v in (bounds.start, bounds.stop, bounds.step)]
     if any(n is None for n in numbers):
         return None
@@ -152,5 +151,5 @@ def static_trips(bounds: Range) -> int | None:
 def counted(
     ctx: Context, low: Value, high: Value, step: Value, initial: list[Value], carried: list[Type], region: Region
 ) -> Op:
-    """The operation of a counted loop."""
+    """Emit a counted `for` loop."""
     return ctx.builder.op("for", low, high, step, *initial, types=carried, regions=[region])

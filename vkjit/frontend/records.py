@@ -1,7 +1,7 @@
-"""Arrays of structs and vectors: one array for each part, seen as one array of elements.
+"""Arrays of structs, vectors and packed floats in kernels, stored as one array per part (struct of arrays).
 
-Enters: `p[i]`, `p[i].x`, `p.x`, `p.get(i)`, `vk.shared(S, n)`. Leaves: loads and stores of the parts. An element stays an
-`Element`, not read yet, until its value is asked for, so that `p[i].x` reads x alone. `p.x` is the array of one field.
+Lowers `p[i]`, `p[i].x`, `p.x`, `p.get(i)`, `vk.shared(S, n)` to loads and stores of the parts. An element stays an
+unloaded `Element` until its value is needed, so that `p[i].x` loads x alone. `p.x` is the array of one field.
 """
 
 from __future__ import annotations
@@ -45,18 +45,20 @@ __all__ = [
 
 
 def is_records(value: KernelValue) -> bool:
-    """Whether the value is an array of structs or vectors."""
+    """True if the value is an array of structs or vectors."""
     return isinstance(value, Aggregate) and isinstance(value.kind, Records)
 
 
 def kind_of(array: Aggregate) -> Records:
-    """What an array of structs or vectors is."""
+    """Return the kind of an array of structs or vectors."""
     assert isinstance(array.kind, Records)
     return array.kind
 
 
 def records(element: object, arrays: Iterator[Value], rank: int) -> KernelValue:
-    """The array of elements whose parts are the next of `arrays`; for a scalar element the array itself."""
+    """Assemble an array of `element` from its part arrays, the next items of `arrays`; for a scalar element, return the
+    array.
+    """
     if isinstance(element, StructType):
         items = tuple(records(kind, arrays, rank) for kind in fields_of(element).values())
         return Aggregate(Records(element, rank), items)
@@ -69,7 +71,7 @@ def records(element: object, arrays: Iterator[Value], rank: int) -> KernelValue:
 
 
 def value_of(ctx: Context, element: object, scalars: Iterator[Value]) -> KernelValue:
-    """The struct, vector or scalar whose numbers are the next of `scalars`."""
+    """Assemble a struct, vector or scalar from its numbers, the next items of `scalars`."""
     if isinstance(element, StructType):
         return Aggregate(element, tuple(value_of(ctx, kind, scalars) for kind in fields_of(element).values()))
     if isinstance(element, VectorType):
@@ -85,14 +87,14 @@ def value_of(ctx: Context, element: object, scalars: Iterator[Value]) -> KernelV
 def _nested(
     shape: tuple[int, ...], make: Callable[[tuple[int, ...]], KernelValue], at: tuple[int, ...] = ()
 ) -> KernelValue:
-    """Tuples of tuples, as deep as the shape, of what `make` gives for each place."""
+    """Return nested tuples of the given shape, with `make(index)` as elements."""
     if not shape:
         return make(at)
     return tuple(_nested(shape[1:], make, (*at, number)) for number in range(shape[0]))
 
 
 def first_array(array: KernelValue) -> Value:
-    """The array of the first part: its first axes are those of the whole."""
+    """Return the array of the first part; its leading axes are those of the whole."""
     while isinstance(array, Aggregate):
         array = array.items[0]
     assert isinstance(array, Value)
@@ -102,7 +104,7 @@ def first_array(array: KernelValue) -> Value:
 def allocate(
     ctx: Context, call: Call, space: str, element: StructType | PackedFloat, shape: tuple[int, ...]
 ) -> KernelValue:
-    """A shared or local array of structs or packed floats."""
+    """Allocate a shared or local array of structs or packed floats."""
     from .composites import leaves_of
 
     arrays = []
@@ -115,9 +117,9 @@ def allocate(
     return records(element, iter(arrays), len(shape))
 
 
-# -- places
+# -- locations
 def element_at(ctx: Context, node: ast.Subscript, array: Aggregate) -> Element:
-    """`array[...]`, not read yet."""
+    """Return the element `array[...]` without loading it."""
     if has_slice(node):
         raise ctx.error(node, f"{describe_value(array)} has no slices", "slice one field: p.x[r, :]")
     values = subscript_values(ctx, node)
@@ -126,29 +128,29 @@ def element_at(ctx: Context, node: ast.Subscript, array: Aggregate) -> Element:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A place in memory that holds a single number: `array[at]`."""
+    """The location of a single number in memory: `array[at]`."""
 
     array: Value
     at: tuple[Value, ...]
 
 
 def part(ctx: Context, node: ast.Attribute | ast.Subscript, element: Element) -> Number | Element | None:
-    """A part of an element as a place; None for what is none, such as a method or several lanes."""
+    """Return the location of a part of an element, or None if it has none (a method, several lanes)."""
     kind = kind_of(element.array)
     if isinstance(node, ast.Subscript):
-        return _numbered(ctx, node, element, kind.element)
+        return _indexed_number(ctx, node, element, kind.element)
     if isinstance(kind.element, StructType) and node.attr in kind.element.fields:
         inner = element.array.items[kind.element.fields.index(node.attr)]
-        return _inside(inner, element.at)
+        return _field_location(inner, element.at)
     if isinstance(kind.element, VectorType) and node.attr != "dtype":
-        numbers = lanes_named(ctx, node, describe_value(kind.element), node.attr, kind.element.size)
-        if len(numbers) == 1:
-            return Number(first_array(element.array), (*element.at, ctx.builder.index(numbers[0])))
+        lanes = lanes_named(ctx, node, describe_value(kind.element), node.attr, kind.element.size)
+        if len(lanes) == 1:
+            return Number(first_array(element.array), (*element.at, ctx.builder.index(lanes[0])))
     return None
 
 
-def _numbered(ctx: Context, node: ast.Subscript, element: Element, kind: object) -> Number | None:
-    """One number of a vector or of an array in a struct; lanes of vectors in memory may be found at run time."""
+def _indexed_number(ctx: Context, node: ast.Subscript, element: Element, kind: object) -> Number | None:
+    """Return the location of one number of a vector or of a struct's array field; the index may be a run-time value."""
     shape = (kind.size,) if isinstance(kind, VectorType) else kind.shape if isinstance(kind, ElementArray) else None
     if shape is None:
         return None
@@ -157,21 +159,23 @@ def _numbered(ctx: Context, node: ast.Subscript, element: Element, kind: object)
     values = subscript_values(ctx, node)
     if len(values) != len(shape):
         raise ctx.error(node, f"expected {len(shape)} indices, found {len(values)}")
-    more = [index_inside(ctx, node, v, size, axis) for axis, (v, size) in enumerate(zip(values, shape, strict=True))]
-    return Number(first_array(element.array), (*element.at, *more))
+    inner_indices = [
+        index_inside(ctx, node, v, size, axis) for axis, (v, size) in enumerate(zip(values, shape, strict=True))
+    ]
+    return Number(first_array(element.array), (*element.at, *inner_indices))
 
 
-def _inside(item: KernelValue, at: tuple[Value, ...]) -> Number | Element:
-    """The place in one part of an array of structs."""
+def _field_location(item: KernelValue, at: tuple[Value, ...]) -> Number | Element:
+    """Return the location of an element in one part of an array of structs."""
     if isinstance(item, Aggregate):
         return Element(item, at)
     assert isinstance(item, Value)
     return Number(item, at)
 
 
-def _read(ctx: Context, found: Number | Element) -> KernelValue:
-    """What `part` gave, read if it is a single number."""
-    return found if isinstance(found, Element) else load(ctx, found.array, list(found.at))
+def _load_number(ctx: Context, location: Number | Element) -> KernelValue:
+    """Load the location if it is a single number; an Element stays unloaded."""
+    return location if isinstance(location, Element) else load(ctx, location.array, list(location.at))
 
 
 @place(ast.Subscript)
@@ -180,10 +184,10 @@ def _subscript_place(ctx: Context, node: ast.Subscript) -> KernelValue:
     if isinstance(base, Aggregate) and is_records(base):
         return element_at(ctx, node, base)
     if isinstance(base, Element):
-        found = part(ctx, node, base)
-        if found is None:
+        location = part(ctx, node, base)
+        if location is None:
             raise ctx.error(node, f"{describe_value(loaded(ctx, base))} can't be indexed")
-        return _read(ctx, found)
+        return _load_number(ctx, location)
     if is_array(base) and has_slice(node):
         return slice_of(ctx, node, base)
     if is_tile(base):
@@ -203,23 +207,23 @@ def _subscript(ctx: Context, node: ast.Subscript) -> KernelValue:
 
 
 def _item(ctx: Context, node: ast.Subscript, base: tuple[KernelValue, ...]) -> KernelValue:
-    """An item of a tuple, a part of it, or an item of the tuples in it: `t[1]`, `t[1:]`, `t[1, 0]`."""
+    """Lower a subscript of a tuple: `t[1]`, `t[1:]`, or `t[1, 0]` for nested tuples."""
     if isinstance(node.slice, ast.Slice):
         bounds_ = [node.slice.lower, node.slice.upper, node.slice.step]
         numbers = [None if n is None else static_value(ctx.evaluate(n)) for n in bounds_]
         if any(n is not None and (v is None or isinstance(v, float)) for n, v in zip(bounds_, numbers, strict=True)):
             raise ctx.error(node.slice, "the bounds of a tuple's slice must be integers known at compile time")
         return base[slice(*(None if v is None else int(v) for v in numbers))]
-    found: KernelValue = base
+    item: KernelValue = base
     for index in node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]:
-        if not isinstance(found, tuple):
-            raise ctx.error(index, f"{describe_value(found)} can't be indexed")
-        found = found[static_position(ctx, index, len(found))]
-    return found
+        if not isinstance(item, tuple):
+            raise ctx.error(index, f"{describe_value(item)} can't be indexed")
+        item = item[static_position(ctx, index, len(item))]
+    return item
 
 
 def static_position(ctx: Context, node: ast.expr, size: int) -> int:
-    """A position among `size` items, known at compile time."""
+    """Return a compile-time index among `size` items; negative ones count from the end."""
     number = static_value(ctx.evaluate(node))
     if number is None or not isinstance(number, int):
         raise ctx.error(
@@ -234,12 +238,14 @@ def static_position(ctx: Context, node: ast.expr, size: int) -> int:
 
 # -- values
 def loaded(ctx: Context, value: KernelValue) -> KernelValue:
-    """The value of an element, read now; any other value as it is."""
+    """Load an element; any other value is returned unchanged."""
     if not isinstance(value, Element):
         return value
     kind = kind_of(value.array).element
     if isinstance(kind, StructType):
-        return Aggregate(kind, tuple(loaded(ctx, _read(ctx, _inside(i, value.at))) for i in value.array.items))
+        return Aggregate(
+            kind, tuple(loaded(ctx, _load_number(ctx, _field_location(i, value.at))) for i in value.array.items)
+        )
     array = first_array(value.array)
     if isinstance(kind, VectorType):
         lanes = [load(ctx, array, [*value.at, ctx.builder.index(n)]) for n in range(kind.size)]
@@ -253,7 +259,7 @@ def loaded(ctx: Context, value: KernelValue) -> KernelValue:
 def store_element(
     ctx: Context, node: ast.AST, element: Element, value: KernelValue, origin: ast.AST | None = None
 ) -> None:
-    """Stores a whole element; the value (from the node `origin`) has its type."""
+    """Store a whole element; the value (from the node `origin`) must have the element's type."""
     kind = kind_of(element.array).element
     if isinstance(kind, StructType):
         if not (isinstance(value, Aggregate) and value.kind is kind):
@@ -269,9 +275,9 @@ def store_element(
         return
     array = first_array(element.array)
     if isinstance(kind, VectorType):
-        made = as_stored(ctx, origin or node, value, Vector(kind.element, kind.size))
-        for number in range(kind.size):
-            store(ctx, node, array, [*element.at, ctx.builder.index(number)], lane(ctx, made, number))
+        vector = as_stored(ctx, origin or node, value, Vector(kind.element, kind.size))
+        for lane_index in range(kind.size):
+            store(ctx, node, array, [*element.at, ctx.builder.index(lane_index)], lane(ctx, vector, lane_index))
         return
     if isinstance(kind, PackedFloat):
         store(ctx, node, array, list(element.at), encoded(ctx, origin or node, kind, value))
@@ -279,10 +285,10 @@ def store_element(
     assert isinstance(kind, ElementArray)
     for place_ in itertools.product(*map(range, kind.shape)):
         item = value
-        for number, size in zip(place_, kind.shape, strict=True):
+        for lane_index, size in zip(place_, kind.shape, strict=True):
             if not isinstance(item, tuple) or len(item) != size:
                 raise ctx.error(node, f"the field is an {kind}, found {describe_value(value)}", "store each element")
-            item = item[number]
+            item = item[lane_index]
         store(ctx, node, array, [*element.at, *map(ctx.builder.index, place_)], item, origin)
 
 
@@ -304,8 +310,8 @@ def _attribute(ctx: Context, node: ast.Attribute, base: KernelValue) -> KernelVa
     if isinstance(kind.element, StructType) and node.attr in kind.element.fields:
         return base.items[kind.element.fields.index(node.attr)]
     fields = kind.element.fields if isinstance(kind.element, StructType) else ()
-    known = ", ".join((*fields, "shape", "ndim", "size", "dtype", "get", "put"))
-    raise ctx.error(node, f"{describe_value(base)} has no attribute {node.attr}", f"it has {known}")
+    names = ", ".join((*fields, "shape", "ndim", "size", "dtype", "get", "put"))
+    raise ctx.error(node, f"{describe_value(base)} has no attribute {node.attr}", f"it has {names}")
 
 
 def _size(ctx: Context, node: ast.AST, array: Value, rank: int) -> KernelValue:
@@ -318,19 +324,19 @@ def _size(ctx: Context, node: ast.AST, array: Value, rank: int) -> KernelValue:
 
 
 def _get(ctx: Context, call: Call, base: KernelValue) -> KernelValue:
-    """`p.get(i, pad=v)`: the element, or the pad (an element, or a number for all parts) outside the array."""
+    """Lower `p.get(i, pad=v)`: the element, or the pad (an element, or a number for all parts) outside the array."""
     assert isinstance(base, Aggregate)
     array = first_array(base)
     at = indices(ctx, call.node, array, call.args, checked=False, rank=kind_of(base).rank)
     inside, outside = Region(), Region()
     condition = bounds(ctx, array, at)
     with ctx.builder.at(inside):
-        found = loaded(ctx, Element(base, tuple(at)))
+        element = loaded(ctx, Element(base, tuple(at)))
     with ctx.builder.at(outside):
         pad = call.keywords.get("pad", 0)
-        padded = _filled(ctx, call, found) if is_literal(pad) else pad
+        padded = _pad_like(ctx, call, element) if is_literal(pad) else pad
     plan = Plan()
-    structure = merge(ctx, found, padded, plan)
+    structure = merge(ctx, element, padded, plan)
     for region, values in ((inside, plan.first), (outside, plan.second)):
         with ctx.builder.at(region):
             ctx.builder.op("yield", *[to_type(ctx, call.node, v, t) for v, t in zip(values, plan.types, strict=True)])
@@ -338,19 +344,19 @@ def _get(ctx: Context, call: Call, base: KernelValue) -> KernelValue:
     return rebuild(structure, op.results)
 
 
-def _filled(ctx: Context, call: Call, like: KernelValue) -> KernelValue:
-    """The pad in each part of a value."""
+def _pad_like(ctx: Context, call: Call, like: KernelValue) -> KernelValue:
+    """Return a value of the structure of `like`, filled with the pad."""
     if isinstance(like, tuple):
-        return tuple(_filled(ctx, call, item) for item in like)
+        return tuple(_pad_like(ctx, call, item) for item in like)
     if isinstance(like, Aggregate):
-        return Aggregate(like.kind, tuple(_filled(ctx, call, item) for item in like.items))
+        return Aggregate(like.kind, tuple(_pad_like(ctx, call, item) for item in like.items))
     assert isinstance(like, Value)
     assert isinstance(like.type, Scalar | Vector)
     return pad_of(ctx, call, like.type)
 
 
 def _put(ctx: Context, call: Call, base: KernelValue) -> KernelValue:
-    """`p.put(i, v)`: stores inside the array, else does nothing."""
+    """Lower `p.put(i, v)`: a store that does nothing outside the array."""
     assert isinstance(base, Aggregate)
     values = [*call.args, *call.keywords.values()]
     if not values:
@@ -369,8 +375,8 @@ def _attribute_place(ctx: Context, node: ast.Attribute) -> KernelValue:
     base = ctx.place(node.value)
     if not isinstance(base, Element):
         return attribute(ctx, node, base)
-    found = part(ctx, node, base)
-    return attribute_of(ctx, node, loaded(ctx, base)) if found is None else _read(ctx, found)
+    location = part(ctx, node, base)
+    return attribute_of(ctx, node, loaded(ctx, base)) if location is None else _load_number(ctx, location)
 
 
 @expression(ast.Attribute)

@@ -1,7 +1,7 @@
-"""Looks names up: local, then closure, globals, builtins; and says which objects a kernel may capture.
+"""Name resolution: local names, then closure, type parameters, globals, builtins; and the objects a kernel may capture.
 
-Enters: a name or an attribute of a captured object. Leaves: a kernel value. Captured are, by value: numbers, strings,
-None, enum members, dtypes, functions, modules, and tuples of these; what can change or is an array is an error.
+Captured by value are numbers, strings, None, enum members, dtypes, functions, modules, types, frozen dataclasses, and
+tuples of these. Capturing an array or a mutable object is an error.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ __all__ = ["MISSING", "capturable", "captured", "constant_fields", "find_global"
 
 
 def look_up(ctx: Context, node: ast.Name) -> KernelValue:
-    """The value of a name; CompileError where it may have none."""
+    """Return the value of a name. Raises CompileError if it is undefined or may be unbound."""
     if node.id in ctx.scope.local_names:
         return _local(ctx, node)
-    found = find_global(ctx.function, node.id)
-    if found is MISSING:
-        raise ctx.error(node, f"the name {node.id} isn't defined", _misspelt(ctx, node.id))
-    return captured(ctx, node, node.id, found)
+    value = find_global(ctx.function, node.id)
+    if value is MISSING:
+        raise ctx.error(node, f"the name {node.id} isn't defined", _spelling_hint(ctx, node.id))
+    return captured(ctx, node, node.id, value)
 
 
 def _local(ctx: Context, node: ast.Name) -> KernelValue:
@@ -66,11 +66,11 @@ def _conflict_hint(entry: Conflict) -> str:
     return "convert one of them, or use two names"
 
 
-def _misspelt(ctx: Context, name: str) -> str:
+def _spelling_hint(ctx: Context, name: str) -> str:
     import difflib
 
-    known = [*ctx.scope.local_names, *ctx.function.__globals__, *vars(builtins)]
-    close = difflib.get_close_matches(name, known, 1)
+    names = [*ctx.scope.local_names, *ctx.function.__globals__, *vars(builtins)]
+    close = difflib.get_close_matches(name, names, 1)
     return advice_on_name(name) or (f"did you mean {close[0]}?" if close else "")
 
 
@@ -78,7 +78,7 @@ _ATOMS = (bool, int, float, str, type(None), enum.Enum, DType, FunctionType, Bui
 
 
 def capturable(value: object) -> bool:
-    """Whether a kernel may capture the object by value."""
+    """True if a kernel may capture the object by value."""
     if isinstance(value, tuple):
         return all(map(capturable, value))
     if isinstance(value, (np.generic, np.ufunc, np.dtype, TypeVar, Tune, *_ATOMS)):
@@ -86,11 +86,11 @@ def capturable(value: object) -> bool:
     fields = constant_fields(value)
     if fields:
         return all(capturable(getattr(value, name)) for name in fields)
-    return any(test(value) for test in _KNOWN)
+    return any(test(value) for test in _CAPTURABLE_TESTS)
 
 
 def constant_fields(value: object) -> tuple[str, ...]:
-    """The names of the fields of a frozen dataclass's instance or of a named tuple; none for anything else."""
+    """Return the field names of a frozen dataclass instance or named tuple; empty for anything else."""
     if isinstance(value, type | Value):
         return ()
     if isinstance(value, tuple):
@@ -98,23 +98,23 @@ def constant_fields(value: object) -> tuple[str, ...]:
     return tuple(f.name for f in dataclasses.fields(cast(Any, value))) if is_frozen(value) else ()
 
 
-_KNOWN: list[Callable[[object], bool]] = []
+_CAPTURABLE_TESTS: list[Callable[[object], bool]] = []
 
 
 def also_capturable(test: Callable[[object], bool]) -> None:
-    """Registers another kind of object that kernels may capture."""
-    _KNOWN.append(test)
+    """Register a predicate for further objects that kernels may capture."""
+    _CAPTURABLE_TESTS.append(test)
 
 
 def captured(ctx: Context, node: Place, text: str, value: Any) -> KernelValue:
-    """A captured object as a kernel value; CompileError where a kernel may not capture it."""
+    """Convert a captured object to a kernel value. Raises CompileError if it may not be captured."""
     if isinstance(value, TypeVar):
         return _type_variable(ctx, node, value)
     if isinstance(value, VectorType) and isinstance(value.dtype, TypeVar):
         return VectorType(_type_variable(ctx, node, value.dtype), value.size)
     if not capturable(value):
         raise _not_capturable(ctx, node, text, value)
-    if isinstance(value, np.float64):  # as an argument: a Python float, which takes the type of what it meets
+    if isinstance(value, np.float64):  # a weak Python float, as for arguments
         return float(value)
     if isinstance(value, np.generic):
         dtype = dtypes.from_numpy(value.dtype)

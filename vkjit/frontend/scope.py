@@ -1,8 +1,7 @@
-"""Names of a function: which are local, which a statement assigns, and which are still read after it.
+"""Scope and liveness analysis of a function's names.
 
-Enters: the tree of a function. Leaves: a `Scope`. Liveness is conservative: a name that isn't live is never read, so
-that a join or a loop may forget it. In terms of sets: before = reads + (after - writes), with both branches of a
-choice joined.
+Liveness is conservative: a name that isn't live is never read, so joins and loops may drop it. The transfer function is
+before = reads + (after - writes); the branches of an `if` are united.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ NONE: Names = frozenset()
 
 
 def assigned_names(nodes: Iterable[ast.AST]) -> Names:
-    """Names that any of the nodes, or what they hold, assigns; `p.x = v` assigns p."""
-    found = (_assigned(n) for node in nodes for n in ast.walk(node))
-    return frozenset(name for name in found if name is not None)
+    """Return the names assigned anywhere in the nodes; `p.x = v` assigns p."""
+    names = (_assigned(n) for node in nodes for n in ast.walk(node))
+    return frozenset(name for name in names if name is not None)
 
 
 def _assigned(node: ast.AST) -> str | None:
@@ -33,20 +32,20 @@ def _assigned(node: ast.AST) -> str | None:
 
 
 def stored_names(nodes: Iterable[ast.AST]) -> Names:
-    """Names of what any of the nodes stores into by an index, as `v[0] = x` does: it makes a new value of a vector."""
-    found: set[str] = set()
+    """Return the names stored into by subscript or attribute; `v[0] = x` makes a new value of a vector."""
+    names: set[str] = set()
     for node in (inner for outer in nodes for inner in ast.walk(outer)):
         if isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Store):
             root: ast.expr = node
             while isinstance(root, ast.Subscript | ast.Attribute):
                 root = root.value
             if isinstance(root, ast.Name):
-                found.add(root.id)
-    return frozenset(found)
+                names.add(root.id)
+    return frozenset(names)
 
 
 def read_names(*nodes: ast.AST | None) -> Names:
-    """Names that the nodes read."""
+    """Return the names that the nodes read."""
     return frozenset(
         n.id
         for node in nodes
@@ -58,8 +57,10 @@ def read_names(*nodes: ast.AST | None) -> Names:
 
 @dataclass(slots=True)
 class Scope:
-    """`local_names` of the function; `after` an `if` or loop the live names; `head` those at the start of a loop's
-    round.
+    """The names of a function.
+
+    `after` maps each `if` and loop to the names live after it, `head` each loop to the names live at the start of an
+    iteration.
     """
 
     local_names: Names
@@ -68,20 +69,20 @@ class Scope:
 
 
 def local_names(function: ast.FunctionDef) -> Names:
-    """Parameters and assigned names of a function definition."""
+    """Return the parameters and assigned names of a function definition."""
     a = function.args
     return frozenset(p.arg for p in (*a.posonlyargs, *a.args, *a.kwonlyargs)) | assigned_names(function.body)
 
 
 def analyse(function: ast.FunctionDef) -> Scope:
-    """The scope of a function definition."""
+    """Analyze the scope of a function definition."""
     scope = Scope(local_names(function))
     _Liveness(scope).block(function.body, NONE, NONE, NONE)
     return scope
 
 
 class _Liveness:
-    """Walks statements backwards; `stop` and `again` are live where `break` and `continue` lead."""
+    """Backward walk over statements; `stop` and `again` are the names live after `break` and `continue`."""
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope

@@ -1,7 +1,6 @@
-"""What a kernel is compiled for: the kinds and element types of its arguments, and the launch's properties.
+"""`Signature`: what a kernel is specialized for, that is the types of its arguments and properties of the launch.
 
-Enters: what a launcher knows of the arguments. Leaves: `Signature`, hashable; equal signatures share one compiled
-kernel.
+Signatures are hashable; equal signatures share one compiled kernel.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ __all__ = ["Argument", "ArrayArg", "ConstArg", "ScalarArg", "Signature", "exact"
 
 
 def exact(value: Any) -> Any:
-    """What is equal only for constants that mean the same to a kernel: 1, 1.0 and True differ, as do 0.0 and -0.0."""
+    """Return a key that is equal only for constants of equal meaning: 1, 1.0 and True differ, as do 0.0 and -0.0."""
     kind: Any = type(value)
     if kind is int or kind is str:
         return value
@@ -35,14 +34,15 @@ def exact(value: Any) -> Any:
 
 @functools.lru_cache(maxsize=4096)
 def stands_for_itself(kind: Any) -> bool:
-    """Whether values of this one type that are equal mean the same to a kernel."""
+    """True if equal values of this one type always mean the same to a kernel, so that they can be their own key."""
     return not issubclass(kind, tuple | float | np.floating) and not is_frozen_type(kind)
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayArg:
-    """An array: `contiguous` promises C order, `restrict` that no other argument overlaps it (unless neither is
-    written).
+    """An array argument.
+
+    `contiguous` promises C order. `restrict` promises that no other argument overlaps it (unless neither is written).
     """
 
     dtype: DType
@@ -53,14 +53,14 @@ class ArrayArg:
 
 @dataclass(frozen=True, slots=True)
 class ScalarArg:
-    """A run-time scalar; the launcher has fitted the value into the type."""
+    """A run-time scalar; the launcher has converted the value to the type."""
 
     dtype: DType
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConstArg:
-    """A compile-time value: hashable. Equal are those that mean the same, see `exact`."""
+    """A compile-time value, compared by `exact`."""
 
     value: object
 
@@ -76,14 +76,16 @@ Argument = ArrayArg | ScalarArg | ConstArg
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Arguments in the order of the kernel's parameters, and what the launch fixes at compile time.
+    """The arguments in the order of the kernel's parameters, and the launch properties fixed at compile time.
 
-    `narrow`: every array spans fewer than 2**31 elements. `aligned`: every array, and every row of it, begins at a
-    multiple of 16 bytes (`Form.aligned` of `vkjit.runtime.array`). `backward`: an array has a negative stride.
-    `cut`: the grid may be cut over several dispatches. `typevars` binds the names of the kernel's type variables;
-    those that array and scalar arguments bind may be left out. `sanitize` names the checks that the sanitizer
-    builds in; for it, `overlaps` lists the pairs of arguments that share memory,
-    and whether they are one and the same view.
+    - `narrow`: every array spans fewer than 2**31 elements.
+    - `aligned`: every array, and each of its rows, begins at a multiple of 16 bytes (`Form.aligned` of
+      `vkjit.runtime.array`).
+    - `backward`: some array has a negative stride.
+    - `cut`: the grid may be split over several dispatches.
+    - `typevars`: bindings of the kernel's type variables; those bound by array and scalar arguments may be left out.
+    - `sanitize`: the checks that the sanitizer instruments.
+    - `overlaps`: for the sanitizer, the pairs of arguments that share memory, each with True if they are the same view.
     """
 
     args: tuple[Argument, ...]

@@ -1,8 +1,7 @@
-"""Finds the source of a function and its syntax tree, with exact places.
+"""Source and syntax tree of a function, with exact source locations.
 
-Enters: a Python function. Leaves: a `FunctionSource`: the tree of its definition and a way from nodes to `Loc`. Line
-numbers are those of the file, wherever the function is nested or decorated. Notebook cells work because they are in
-`linecache`. Trees may be shared by functions of a file and are never changed.
+Line numbers are those of the file, also for nested and decorated functions. Notebook cells work because they are in
+`linecache`. Functions of a file may share trees, which must not be modified.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ __all__ = ["FunctionSource", "edited", "refuse_other_kinds", "source_of"]
 
 @dataclass(frozen=True, slots=True)
 class FunctionSource:
-    """The definition of one function: its tree, its file and the file's lines."""
+    """The definition of one function: its syntax tree, its file and the file's lines."""
 
     node: ast.FunctionDef
     file: str
     lines: tuple[str, ...]
 
     def loc(self, node: ast.AST) -> Loc:
-        """The span of a node; one that runs over several lines ends with its first line."""
+        """Return the location of a node; a node that spans several lines ends with its first line."""
         line = getattr(node, "lineno", self.node.lineno)
         text = self.lines[line - 1].rstrip("\n") if 0 < line <= len(self.lines) else ""
         start = _characters(text, getattr(node, "col_offset", 0))
@@ -38,19 +37,19 @@ class FunctionSource:
         return Loc(self.file, line, start, max(end, start))
 
     def name_loc(self) -> Loc:
-        """The span of the function's name in its `def` line."""
+        """Return the location of the function's name in its `def` line."""
         line = self.node.lineno
         text = self.lines[line - 1] if 0 < line <= len(self.lines) else ""
         start = text.find(self.node.name, self.node.col_offset)
         return Loc(self.file, line, max(start, 0), max(start, 0) + len(self.node.name))
 
     def text(self) -> str:
-        """The text of the definition, decorators included."""
+        """Return the text of the definition, decorators included."""
         return "".join(self.lines[_first_line(self.node) - 1 : self.node.end_lineno])
 
 
 def _characters(text: str, offset: int) -> int:
-    """The position in characters of a position in UTF-8 bytes."""
+    """Convert a column from UTF-8 bytes to characters."""
     return offset if text.isascii() else len(text.encode()[:offset].decode(errors="ignore"))
 
 
@@ -60,37 +59,39 @@ def _first_line(node: ast.FunctionDef) -> int:
 
 @functools.lru_cache(maxsize=256)
 def _functions(file: str, text: str) -> dict[tuple[int, str], ast.FunctionDef]:
-    """All function definitions of a file by first line and name."""
+    """Return all function definitions of a file by first line and name."""
     try:
         tree = ast.parse(text, file)
     except SyntaxError as error:
-        place = Loc(file, error.lineno or 1)
+        error_loc = Loc(file, error.lineno or 1)
         reason = "the file doesn't parse: it has changed since the function was defined"
-        raise CompileError(reason, place, hint="import the module anew") from error
+        raise CompileError(reason, error_loc, hint="import the module anew") from error
     return {(_first_line(n), n.name): n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
 
 
 def source_of(function: FunctionType) -> FunctionSource:
-    """The source of a function; CompileError where there is none or where it isn't a plain `def`."""
+    """Return the source of a function. Raises CompileError if there is none or the function isn't a plain `def`."""
     code = function.__code__
-    known = _SOURCES.get(id(code))
-    if known is not None:
-        return known[1]
-    found = _find(function, code)
-    _SOURCES[id(code)] = (code, found)
-    return found
+    cached = _SOURCES.get(id(code))
+    if cached is not None:
+        return cached[1]
+    source = _find(function, code)
+    _SOURCES[id(code)] = (code, source)
+    return source
 
 
 _SOURCES: dict[int, tuple[CodeType, FunctionSource]] = {}
-"""By identity: equal code objects may come from different files. The code is held, so that its identity stays its
-own.
+"""Sources by `id` of the code object, because equal code objects may come from different files.
+
+The entry keeps the code object alive, so that its id isn't reused.
 """
 
 
 def edited(function: FunctionType, lines: Sequence[str]) -> FunctionType:
-    """The same function as if its file held these lines; the definition has to begin and be named as before.
+    """Return a copy of a function as if its file held these lines. The definition must begin at the same line and keep
+    its name.
 
-    Nothing is run: the copy is there to be compiled. CompileError where the definition doesn't parse any more.
+    The copy is meant to be compiled, not run. Raises CompileError if the definition doesn't parse.
     """
     code = function.__code__.replace()
     node = _definition(code, list(lines))
@@ -99,22 +100,22 @@ def edited(function: FunctionType, lines: Sequence[str]) -> FunctionType:
             f"{code.co_name} doesn't parse with its new text", Loc(code.co_filename, code.co_firstlineno)
         )
     _SOURCES[id(code)] = (code, FunctionSource(node, code.co_filename, tuple(lines)))
-    made = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
-    made.__kwdefaults__ = function.__kwdefaults__
-    made.__annotations__ = function.__annotations__
-    made.__qualname__, made.__module__ = function.__qualname__, function.__module__
-    return made
+    copy = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+    copy.__kwdefaults__ = function.__kwdefaults__
+    copy.__annotations__ = function.__annotations__
+    copy.__qualname__, copy.__module__ = function.__qualname__, function.__module__
+    return copy
 
 
 def _find(function: FunctionType, code: CodeType) -> FunctionSource:
-    place = Loc(code.co_filename, code.co_firstlineno)
+    loc = Loc(code.co_filename, code.co_firstlineno)
     if code.co_name == "<lambda>":
-        raise CompileError("a lambda can't be a kernel or device function", place, hint="write a function with `def`")
+        raise CompileError("a lambda can't be a kernel or device function", loc, hint="write a function with `def`")
     refuse_other_kinds(function)
-    linecache.checkcache(code.co_filename)  # the module may have been edited and imported anew
+    linecache.checkcache(code.co_filename)  # the module may have been edited and reloaded
     lines = linecache.getlines(code.co_filename, function.__globals__)
     if not lines:
-        raise _no_source(code, place)
+        raise _no_source(code, loc)
     node = _definition(code, lines)
     if node is None:
         node = _functions(code.co_filename, "".join(lines)).get((code.co_firstlineno, code.co_name))
@@ -122,14 +123,14 @@ def _find(function: FunctionType, code: CodeType) -> FunctionSource:
         raise CompileError(
             f"{code.co_name} isn't found at line {code.co_firstlineno} of {code.co_filename}: "
             "the file has changed since the function was defined, or the function is no plain `def`",
-            place,
+            loc,
             hint="import the module anew, and define kernels with `def`",
         )
     return FunctionSource(node, code.co_filename, tuple(lines))
 
 
 def refuse_other_kinds(function: FunctionType) -> None:
-    """CompileError for async functions and generators."""
+    """Raise CompileError for async functions and generators."""
     flags, code = function.__code__.co_flags, function.__code__
     kind = "a generator" if flags & inspect.CO_GENERATOR else ""
     if flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
@@ -140,10 +141,11 @@ def refuse_other_kinds(function: FunctionType) -> None:
 
 
 def _definition(code: CodeType, lines: list[str]) -> ast.FunctionDef | None:
-    """The tree of the definition at the code's place, without parsing the rest of the file; None where it isn't plain.
+    """Parse only the definition at the code object's location. Returns None if it can't be parsed alone or isn't a
+    plain `def`.
 
-    It ends before the first line that is indented no deeper than it and is neither blank nor a comment. Inside brackets
-    and strings such a line may still belong to it: what stands before it doesn't parse then.
+    The definition ends before the first line that is indented no deeper than it and is neither blank nor a comment.
+    Inside brackets and strings such a line may still belong to it; the text before it doesn't parse then.
     """
     first = code.co_firstlineno
     last = max((line for _, _, line in code.co_lines() if line), default=first)
@@ -151,19 +153,23 @@ def _definition(code: CodeType, lines: list[str]) -> ast.FunctionDef | None:
         return None
     indent = len(lines[first - 1]) - len(lines[first - 1].lstrip())
     while last < len(lines) and lines[last - 1].lstrip().startswith("@"):
-        last += 1  # code of a docstring alone has no line but its first
+        last += 1  # a body of a docstring only has no line numbers but the first
     while last < len(lines) and _continues(lines[last], indent):
         last += 1
-    # the lines keep their numbers and columns
+    # Pad in front, so that line and column numbers are those of the file.
     before = "\n" * (first - 1) if indent == 0 else "\n" * (first - 2) + "if 1:\n"
     try:
         tree = ast.parse(before + "".join(lines[first - 1 : last]), code.co_filename)
     except SyntaxError:
         return None
     body = tree.body[0].body if len(tree.body) == 1 and isinstance(tree.body[0], ast.If) else tree.body
-    for found in body if len(body) == 1 else ():
-        if isinstance(found, ast.FunctionDef) and found.name == code.co_name and _first_line(found) == first:
-            return found
+    for definition in body if len(body) == 1 else ():
+        if (
+            isinstance(definition, ast.FunctionDef)
+            and definition.name == code.co_name
+            and _first_line(definition) == first
+        ):
+            return definition
     return None
 
 
@@ -177,8 +183,8 @@ def _parameter_names(node: ast.FunctionDef) -> tuple[str, ...]:
     return tuple(p.arg for p in (*a.posonlyargs, *a.args, *a.kwonlyargs))
 
 
-def _no_source(code: CodeType, place: Loc) -> CompileError:
+def _no_source(code: CodeType, loc: Loc) -> CompileError:
     reason = f"the source of {code.co_name} can't be read (it was defined in {code.co_filename})"
     if code.co_filename in ("<stdin>", "<string>"):
         reason = f"the source of {code.co_name} isn't kept by Python: it was typed at the prompt or came through stdin"
-    return CompileError(reason, place, hint="put the kernel into a file and import it, or use a notebook or IPython")
+    return CompileError(reason, loc, hint="put the kernel into a file and import it, or use a notebook or IPython")

@@ -1,7 +1,4 @@
-"""Describes a kernel from its Python signature, cheaply: no source is read.
-
-Enters: a function, and the name of the array that it runs over. Leaves: a `KernelSpec`.
-"""
+"""`KernelSpec`: description of a kernel from its Python signature, without reading its source."""
 
 from __future__ import annotations
 
@@ -25,16 +22,18 @@ from .source import refuse_other_kinds
 __all__ = ["REQUIRED", "Composite", "KernelSpec", "ParamSpec", "describe", "tune_choice"]
 
 REQUIRED: Any = inspect.Parameter.empty
-"""The `default` of a parameter that has none."""
+"""The `default` of a required parameter."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParamSpec:
     """One parameter.
 
-    `kind`: "array", "scalar", "const", or "any" for an unannotated one, which may be array or scalar. `mode` of an
-    array: "in", "out", "inout"; None where it isn't annotated. `dtype`: None where it is inferred. `default`:
-    REQUIRED if none. `element`: the struct or vector type of what is passed, or of its elements; see `composites`.
+    - `kind`: "array", "scalar", "const", or "any" for an unannotated parameter, which may be an array or a scalar.
+    - `mode`: "in", "out" or "inout" for an array; None if it isn't annotated.
+    - `dtype`: None if it is inferred.
+    - `default`: REQUIRED if there is none.
+    - `element`: the struct or vector type of the argument or of its elements; see `composites`.
     """
 
     name: str
@@ -48,8 +47,9 @@ class ParamSpec:
 
 @dataclass(frozen=True, slots=True)
 class Composite:
-    """A parameter that is passed in `count` parts, parameters from number `first` on; the first part of an array has
-    `axes` axes of its own.
+    """A parameter passed as `count` parts, which are the parameters from index `first` on.
+
+    For an array, `axes` is the number of axes that its first part has besides those of the array.
     """
 
     parameter: ParamSpec
@@ -60,9 +60,10 @@ class Composite:
 
 @dataclass(frozen=True, slots=True)
 class KernelSpec:
-    """A kernel's name, function, parameters, and the array that it runs over (None: it has workgroups of its own).
+    """A kernel's name, function and parameters.
 
-    `composites` tells which of the parameters are parts of the user's, see `composites.expanded`.
+    `over` is the array whose elements the kernel runs over; None for a kernel with explicit workgroups. `composites`
+    lists the parameters that `composites.expanded` has split into parts.
     """
 
     name: str
@@ -72,13 +73,15 @@ class KernelSpec:
     composites: tuple[Composite, ...] = ()
 
     def position(self, name: str) -> int:
-        """The number of a parameter."""
+        """Return the index of a parameter."""
         return next(i for i, p in enumerate(self.params) if p.name == name)
 
 
 def describe(fn: Callable[..., Any], *, over: str | None = None, scope: Mapping[str, Any] | None = None) -> KernelSpec:
-    """The specification of a kernel. `scope` holds the variables of the place where the decorator ran, for annotations
-    that are text. Raises CompileError for annotations and parameters that can't be understood.
+    """Return the specification of a kernel.
+
+    `scope` holds the local variables at the decorator, for string annotations. Raises CompileError for invalid
+    annotations and parameters.
     """
     if not isinstance(fn, FunctionType):
         raise CompileError(f"expected a function, found {fn!r}", hint="decorate a function that is written with `def`")
@@ -92,12 +95,12 @@ def describe(fn: Callable[..., Any], *, over: str | None = None, scope: Mapping[
 
 
 def tune_choice(value: Any) -> Any:
-    """The first choice of a `vk.tune(...)`; any other value as it is."""
+    """Return the first choice of a `vk.tune(...)`; any other value unchanged."""
     return value.choices[0] if isinstance(value, Tune) else value
 
 
 def place_of(fn: FunctionType) -> Loc:
-    """Where a function begins, without reading its source."""
+    """Return the location of a function's first line, without reading its source."""
     return Loc(fn.__code__.co_filename, fn.__code__.co_firstlineno)
 
 

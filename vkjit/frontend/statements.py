@@ -1,6 +1,6 @@
-"""Lowers statements but loops: assignments, `if`, `return`, `assert`, expressions.
+"""Lowering of statements other than loops: assignments, `if`, `return`, `assert`, expressions.
 
-Enters: nodes. Leaves: IR; each lowering says whether control never comes out at the statement's end.
+A statement's lowering returns True if control never reaches its end.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .values import KernelValue, describe_value, parts_of
 __all__ = ["assign"]
 
 VALUE_LIMIT = 30
-"""Run-time values in the message of an assert: what a report has room for."""
+"""The maximum number of run-time values in an assert's message, limited by the size of a report."""
 
 
 @statement(ast.Pass)
@@ -61,7 +61,7 @@ def _annotated(ctx: Context, node: ast.AnnAssign) -> bool:
 
 
 def assign(ctx: Context, target: ast.expr, value: KernelValue, place: ast.expr | None = None) -> None:
-    """Binds a name, stores into memory, or unpacks a tuple; `place` is the node of the value."""
+    """Bind a name, store into memory, or unpack a tuple; `place` is the node of the value."""
     ctx.builder.loc = ctx.loc(target)
     if isinstance(target, ast.Name):
         ctx.bind(target.id, value)
@@ -72,7 +72,7 @@ def assign(ctx: Context, target: ast.expr, value: KernelValue, place: ast.expr |
 
 
 def _unpack(ctx: Context, target: ast.Tuple | ast.List, value: KernelValue, place: ast.expr | None) -> None:
-    """Assigns each item; a starred target takes those that are left over, as a tuple."""
+    """Assign the items of a tuple; a starred target takes the remaining ones as a tuple."""
     items = _items(ctx, value)
     if items is None:
         raise ctx.error(target, f"expected a tuple of {len(target.elts)} to unpack, found {describe_value(value)}")
@@ -80,21 +80,21 @@ def _unpack(ctx: Context, target: ast.Tuple | ast.List, value: KernelValue, plac
         _unpack_starred(ctx, target, items)
         return
     if len(items) != len(target.elts):
-        raise ctx.error(target, f"{len(items)} values for {len(target.elts)} names", _NAMES)
+        raise ctx.error(target, f"{len(items)} values for {len(target.elts)} names", _UNPACK_HINT)
     places = place.elts if isinstance(place, ast.Tuple) and len(place.elts) == len(items) else [None] * len(items)
-    for one, item, part in zip(target.elts, items, places, strict=True):
-        assign(ctx, one, item, part)
+    for item_target, item, item_node in zip(target.elts, items, places, strict=True):
+        assign(ctx, item_target, item, item_node)
 
 
 def _unpack_starred(ctx: Context, target: ast.Tuple | ast.List, items: tuple[KernelValue, ...]) -> None:
     before = next(i for i, t in enumerate(target.elts) if isinstance(t, ast.Starred))
     after = len(target.elts) - before - 1
     if len(items) < before + after:
-        raise ctx.error(target, f"{len(items)} values for {before + after} names and a starred one", _NAMES)
+        raise ctx.error(target, f"{len(items)} values for {before + after} names and a starred one", _UNPACK_HINT)
     stop = len(items) - after
     values = [*items[:before], items[before:stop], *items[stop:]]
-    for one, item in zip(target.elts, values, strict=True):
-        assign(ctx, one.value if isinstance(one, ast.Starred) else one, item)
+    for item_target, item in zip(target.elts, values, strict=True):
+        assign(ctx, item_target.value if isinstance(item_target, ast.Starred) else item_target, item)
 
 
 def _items(ctx: Context, value: KernelValue) -> tuple[KernelValue, ...] | None:
@@ -108,7 +108,7 @@ def _items(ctx: Context, value: KernelValue) -> tuple[KernelValue, ...] | None:
     return None
 
 
-_NAMES = "write one name for each value; `_` for those that you don't need"
+_UNPACK_HINT = "write one name for each value; `_` for those that you don't need"
 
 
 @statement(ast.AugAssign)
@@ -163,7 +163,7 @@ def _holds_array(value: KernelValue) -> bool:
 
 @statement(ast.Assert)
 def _assert(ctx: Context, node: ast.Assert) -> bool:
-    """Reports where the condition fails, and goes on; one that fails at compile time is an error."""
+    """Lower an assertion: a run-time failure is reported and execution continues, a compile-time one is an error."""
     test = condition(ctx, node.test)
     if test is True:
         return False

@@ -1,7 +1,7 @@
-"""Structs in kernels: construction, fields, methods, assignment to fields.
+"""Structs in kernels: construction, fields, methods, and functional update of fields.
 
-Enters: calls of a struct, `p.x`, a new value for a field. Leaves: an `Aggregate` whose kind is the `StructType`; no
-operation of its own. Arrays of structs are in `records`, assignment in `targets`.
+A struct is an `Aggregate` whose kind is the `StructType`; it has no operations of its own. Arrays of structs are in
+`records`, assignment to fields in `targets`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _make(ctx: Context, call: Call, callee: KernelValue) -> KernelValue:
 def _fitted(
     ctx: Context, node: ast.AST, kind: StructType, name: str, annotation: FieldType, value: KernelValue
 ) -> KernelValue:
-    """A value as the field wants it."""
+    """Check a value against a field's type and convert it as needed."""
     what = f"{kind.name}.{name}"
     if isinstance(annotation, DType):
         return as_exactly(ctx, node, value, annotation, what)
@@ -66,16 +66,16 @@ def _fitted(
         return _fitted_array(ctx, node, what, annotation, annotation.shape, value)
     if isinstance(annotation, PackedFloat):
         return as_exactly(ctx, node, value, dtypes.f32, what)
-    made = materialize(ctx, node, value)
-    if isinstance(annotation, VectorType) and repr(annotation) != describe_value(made):
-        raise ctx.error(node, f"{what} is {annotation!r}, found {describe_value(made)}")
-    return made
+    operand = materialize(ctx, node, value)
+    if isinstance(annotation, VectorType) and repr(annotation) != describe_value(operand):
+        raise ctx.error(node, f"{what} is {annotation!r}, found {describe_value(operand)}")
+    return operand
 
 
 def _fitted_array(
     ctx: Context, node: ast.AST, what: str, kind: ElementArray, shape: tuple[int, ...], value: KernelValue
 ) -> KernelValue:
-    """Tuples of tuples, as the shape of the field says, of numbers that fit."""
+    """Convert nested tuples of the field's shape to its element type."""
     if not shape:
         return as_exactly(ctx, node, value, kind.dtype, what) if isinstance(kind.dtype, DType) else value
     if not isinstance(value, tuple) or len(value) != shape[0]:
@@ -110,7 +110,7 @@ def _method(function: DeviceFunction, ctx: Context, call: Call, owner: KernelVal
 
 
 def with_field(ctx: Context, node: ast.AST, struct: Aggregate, name: str, value: KernelValue) -> Aggregate:
-    """The struct with one field replaced by a value, which fits the field."""
+    """Return the struct with one field replaced, after conversion to the field's type."""
     kind = struct.kind
     assert isinstance(kind, StructType)
     fitted = _fitted(ctx, node, kind, name, fields_of(kind)[name], value)

@@ -1,7 +1,4 @@
-"""Python that kernels can't hold, and what to write instead.
-
-Enters: a node that has no lowering. Leaves: the CompileError for it.
-"""
+"""Errors for Python syntax that kernels don't support, with the alternative to use."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from .source import FunctionSource
 
 __all__ = ["unsupported"]
 
-_INSTEAD: dict[str, tuple[str, str]] = {
+_ALTERNATIVES: dict[str, tuple[str, str]] = {
     "ListComp": ("a comprehension", "write a for loop that stores into vk.local(dtype, shape)"),
     "SetComp": ("a comprehension", "write a for loop"),
     "DictComp": ("a comprehension", "write a for loop"),
@@ -47,6 +44,8 @@ _INSTEAD: dict[str, tuple[str, str]] = {
 
 
 def unsupported(source: FunctionSource, node: ast.AST) -> CompileError:
-    """The error for a node that kernels can't hold."""
-    what, instead = _INSTEAD.get(type(node).__name__, (f"{type(node).__name__}", "write it with simpler statements"))
+    """Return the CompileError for an unsupported node."""
+    what, instead = _ALTERNATIVES.get(
+        type(node).__name__, (f"{type(node).__name__}", "write it with simpler statements")
+    )
     return CompileError(f"{what} can't be used in a kernel", source.loc(node), hint=instead)

@@ -1,7 +1,7 @@
-"""What can be assigned to: names, elements of memory, fields of structs, lanes of vectors.
+"""Assignment targets: names, memory elements, struct fields, vector lanes.
 
-Enters: the node of a target. Leaves: a `Target`, whose indices are evaluated once, and which is read and stored through.
-Fields and lanes of what lies in registers make a new value of their owner; those of what lies in memory write memory.
+A `Target` evaluates its indices once and can be loaded and stored. A store to a field or lane of a register value
+rebinds its owner to a new value; a store to one in memory writes memory.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ __all__ = ["Target", "target_of"]
 
 @dataclass(frozen=True, slots=True)
 class Target(ABC):
-    """A target; `node` is where it stands."""
+    """An assignment target at `node`."""
 
     ctx: Context
     node: ast.expr
 
     @abstractmethod
     def base(self) -> KernelValue:
-        """What it holds, for targets inside it; elements of arrays of structs stay unread."""
+        """Return the current value, for nested targets; elements of struct arrays aren't loaded."""
 
     @abstractmethod
     def store(self, value: KernelValue, origin: ast.AST | None) -> None:
-        """Stores a value from the node `origin`."""
+        """Store a value from the node `origin`."""
 
     def load(self) -> KernelValue:
-        """What it holds."""
+        """Return the current value."""
         return loaded(self.ctx, self.base())
 
 
@@ -81,7 +81,7 @@ class _Element(Target):
 
 @dataclass(frozen=True, slots=True)
 class _Field(Target):
-    """A field of a struct that isn't in memory."""
+    """A field of a struct held in registers."""
 
     owner: Target
     struct: Aggregate
@@ -98,7 +98,7 @@ class _Field(Target):
 
 @dataclass(frozen=True, slots=True)
 class _Lanes(Target):
-    """Lanes of a vector that isn't in memory, or lies there as a whole."""
+    """Lanes of a vector that is held in registers or stored in memory as a whole."""
 
     owner: Target
     vector: Value
@@ -108,16 +108,16 @@ class _Lanes(Target):
         return _gathered(self.ctx, [lane(self.ctx, self.vector, number) for number in self.lanes])
 
     def store(self, value: KernelValue, origin: ast.AST | None) -> None:
-        dtype, made = dtype_of_value(self.vector), self.vector
+        dtype, updated = dtype_of_value(self.vector), self.vector
         for number, item in zip(self.lanes, _spread(self.ctx, self.node, value, len(self.lanes)), strict=True):
             fitted = as_exactly(self.ctx, origin or self.node, item, dtype, "a lane")
-            made = self.ctx.builder.emit("vec_insert", made, fitted, lane=number)
-        self.owner.store(made, None)
+            updated = self.ctx.builder.emit("vec_insert", updated, fitted, lane=number)
+        self.owner.store(updated, None)
 
 
 @dataclass(frozen=True, slots=True)
 class _MemoryLanes(Target):
-    """Several lanes of a vector in an array of vectors: each is a number in memory."""
+    """Several lanes of a vector in an array of vectors; each is a number in memory."""
 
     array: Value
     at: tuple[Value, ...]
@@ -141,7 +141,7 @@ def _gathered(ctx: Context, lanes: list[Value]) -> Value:
 
 
 def _spread(ctx: Context, node: ast.expr, value: KernelValue, count: int) -> list[KernelValue]:
-    """One value for each of several lanes: a vector's, a tuple's, or the same for all."""
+    """Return the values to store to `count` lanes: a vector's lanes, a tuple's items, or a repeated scalar."""
     if isinstance(value, tuple) and len(value) == count:
         return list(value)
     numeric(ctx, node, value)
@@ -155,7 +155,7 @@ def _spread(ctx: Context, node: ast.expr, value: KernelValue, count: int) -> lis
 
 
 def target_of(ctx: Context, node: ast.expr) -> Target:
-    """The target that a node denotes; CompileError where nothing can be assigned to it."""
+    """Return the target that a node denotes. Raises CompileError if it can't be assigned to."""
     if isinstance(node, ast.Name):
         return _Name(ctx, node, node.id)
     if not isinstance(node, ast.Attribute | ast.Subscript):
@@ -171,11 +171,11 @@ def target_of(ctx: Context, node: ast.expr) -> Target:
 
 
 def _part(ctx: Context, node: ast.Attribute | ast.Subscript, element: Element) -> Target:
-    found = part(ctx, node, element)
-    if isinstance(found, Element):
-        return _Element(ctx, node, found)
-    if found is not None:
-        return _Memory(ctx, node, found.array, found.at)
+    location = part(ctx, node, element)
+    if isinstance(location, Element):
+        return _Element(ctx, node, location)
+    if location is not None:
+        return _Memory(ctx, node, location.array, location.at)
     kind = kind_of(element.array).element
     if isinstance(kind, VectorType) and isinstance(node, ast.Attribute):
         lanes = _distinct(ctx, node, describe_value(kind), kind.size)
@@ -205,7 +205,7 @@ def _subscript(ctx: Context, node: ast.Subscript, owner: Target, base: KernelVal
     if isinstance(base, Aggregate) and is_records(base):
         return _Element(ctx, node, element_at(ctx, node, base))
     if isinstance(base, Value) and isinstance(base.type, Vector):
-        _whole(ctx, node, owner)
+        _reject_shared_lane(ctx, node, owner)
         return _Lanes(ctx, node, owner, base, (static_position(ctx, node.slice, base.type.size),))
     hint = "tuples don't change" if isinstance(base, tuple) else ""
     raise ctx.error(node, f"{describe_value(base)} can't be stored into", hint)
@@ -217,13 +217,15 @@ def _attribute(ctx: Context, node: ast.Attribute, owner: Target, base: KernelVal
             raise _unknown(ctx, node, base.kind)
         return _Field(ctx, node, owner, base, node.attr)
     if isinstance(base, Value) and isinstance(base.type, Vector):
-        _whole(ctx, node, owner)
+        _reject_shared_lane(ctx, node, owner)
         return _Lanes(ctx, node, owner, base, _distinct(ctx, node, describe_value(base), base.type.size))
     raise ctx.error(node, f"{ast.unparse(node)} can't be assigned to", "bind a name or store into an array")
 
 
-def _whole(ctx: Context, node: ast.expr, owner: Target) -> None:
-    """A lane of a vector that others may be writing to can't be written by writing the whole vector."""
+def _reject_shared_lane(ctx: Context, node: ast.expr, owner: Target) -> None:
+    """Reject stores to a lane of a vector in shared memory: rewriting the whole vector would race with other lanes'
+    writers.
+    """
     if isinstance(owner, _Memory) and array_type(owner.array).space == "shared":
         raise ctx.error(
             node, "a lane of a vector in shared memory can't be written alone", "store the whole vector: s[i] = v"

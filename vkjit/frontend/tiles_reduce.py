@@ -1,7 +1,8 @@
-"""Reductions and scans of tiles along an axis, or over all elements.
+"""Reductions and scans of tiles along an axis or over all elements: `wg.sum(t, axis=1)`, `wg.argmax(t)`,
+`wg.cumsum(t)`.
 
-Enters: `wg.sum(t, axis=1)`, `wg.argmax(t)`, `wg.cumsum(t, axis=0)`. Leaves: `tile_reduce`, `tile_argument`, `tile_scan`; a
-reduction over all elements ends in a scalar that every invocation has.
+They lower to `tile_reduce`, `tile_argument` and `tile_scan`. A reduction over all elements yields a scalar that every
+invocation has.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ __all__ = ["axis_of", "reduce_tile", "scan_tile", "tile_argument"]
 
 
 def axis_of(ctx: Context, call: Call, axis: KernelValue, rank: int) -> int:
-    """The axis as a number from 0; CompileError where there is none such."""
-    number = static_value(axis)
-    if number is None or isinstance(number, bool | float) or not -rank <= number < rank:
-        shown = describe_value(axis) if number is None else repr(number)
+    """Return the axis as a nonnegative integer. Raises CompileError if it is out of range."""
+    axis_number = static_value(axis)
+    if axis_number is None or isinstance(axis_number, bool | float) or not -rank <= axis_number < rank:
+        shown = describe_value(axis) if axis_number is None else repr(axis_number)
         raise ctx.error(call.node, f"axis is a number from {-rank} to {rank - 1} known at compile time, found {shown}")
-    return int(number) % rank
+    return int(axis_number) % rank
 
 
 def _prepared(ctx: Context, call: Call, op: str, tile: Value) -> Value:
-    """The tile in a type that has the reduction."""
+    """Convert the tile to a type that supports the reduction."""
     kind = tile_kind(tile)
     if op in ("and", "or") and kind.dtype.kind != "bool" and call_is_vote(call):
-        return built(ctx, [tile], kind.shape, kind.scope, lambda _at, items: _true(ctx, call, items[0]))
+        return built(ctx, [tile], kind.shape, kind.scope, lambda _at, items: _element_truth(ctx, call, items[0]))
     if op in ("add", "mul", "min", "max") and kind.dtype.kind == "bool":
         to_i32 = dtypes.i32
         return built(ctx, [tile], kind.shape, kind.scope, lambda _at, items: convert(ctx, call.node, items[0], to_i32))
@@ -44,48 +45,52 @@ def _prepared(ctx: Context, call: Call, op: str, tile: Value) -> Value:
 
 
 def call_is_vote(call: Call) -> bool:
-    """Whether the call is `any` or `all`, which look at truth."""
+    """True if the call is `any` or `all`, which reduce truth values."""
     name = getattr(call.node.func, "attr", "")
     return name in ("any", "all")
 
 
-def _true(ctx: Context, call: Call, element: Value) -> Value:
-    found = truth(ctx, call.node, element)
-    assert isinstance(found, Value)
-    return found
+def _element_truth(ctx: Context, call: Call, element: Value) -> Value:
+    test = truth(ctx, call.node, element)
+    assert isinstance(test, Value)
+    return test
 
 
 def reduce_tile(
     ctx: Context, call: Call, scope: ScopeValue, op: str, tile: Value, axis: KernelValue, keepdims: KernelValue
 ) -> KernelValue:
-    """The reduction along an axis, or over all elements."""
-    made = _prepared(ctx, call, op, tile_operand(ctx, call.node, scope.kind, tile))
-    rank = len(tile_kind(made).shape)
+    """Reduce along an axis or over all elements."""
+    reduced = _prepared(ctx, call, op, tile_operand(ctx, call.node, scope.kind, tile))
+    rank = len(tile_kind(reduced).shape)
     if axis is not None:
-        return _kept(ctx, call, _along(ctx, op, made, axis_of(ctx, call, axis, rank)), axis, rank, keepdims)
-    for number in reversed(range(rank)):
-        made = _along(ctx, op, made, number)
+        return _apply_keepdims(
+            ctx, call, _reduce_axis(ctx, op, reduced, axis_of(ctx, call, axis, rank)), axis, rank, keepdims
+        )
+    for axis_number in reversed(range(rank)):
+        reduced = _reduce_axis(ctx, op, reduced, axis_number)
     if keepdims is True:
-        return _reshaped(ctx, made, (1,) * rank)
-    return ctx.builder.emit("tile_get", made, ctx.builder.index(0), type=Scalar(tile_kind(made).dtype))
+        return _reshaped(ctx, reduced, (1,) * rank)
+    return ctx.builder.emit("tile_get", reduced, ctx.builder.index(0), type=Scalar(tile_kind(reduced).dtype))
 
 
-def _along(ctx: Context, op: str, tile: Value, axis: int) -> Value:
+def _reduce_axis(ctx: Context, op: str, tile: Value, axis: int) -> Value:
     kind = tile_kind(tile)
     target = Tile(kind.dtype, reduced_shape(kind.shape, axis), kind.scope)
     return ctx.builder.emit("tile_reduce", tile, op=op, axis=axis, type=target)
 
 
-def _kept(ctx: Context, call: Call, tile: Value, axis: KernelValue, rank: int, keepdims: KernelValue) -> KernelValue:
-    """The result, with the axis of size 1 where it is to stay; a number where nothing else is left."""
+def _apply_keepdims(
+    ctx: Context, call: Call, tile: Value, axis: KernelValue, rank: int, keepdims: KernelValue
+) -> KernelValue:
+    """Apply `keepdims` to the result: keep the reduced axis with size 1, or return a scalar if no axis remains."""
     if not isinstance(keepdims, bool):
         raise ctx.error(call.node, "keepdims is True or False, known at compile time")
     kind = tile_kind(tile)
     if keepdims:
         if rank == 1:
             return tile
-        number = axis_of(ctx, call, axis, rank)
-        return _reshaped(ctx, tile, (*kind.shape[:number], 1, *kind.shape[number:]))
+        axis_number = axis_of(ctx, call, axis, rank)
+        return _reshaped(ctx, tile, (*kind.shape[:axis_number], 1, *kind.shape[axis_number:]))
     if rank == 1:
         return ctx.builder.emit("tile_get", tile, ctx.builder.index(0), type=Scalar(kind.dtype))
     return tile
@@ -101,24 +106,26 @@ def _reshaped(ctx: Context, tile: Value, shape: tuple[int, ...]) -> Value:
 def tile_argument(
     ctx: Context, call: Call, scope: ScopeValue, op: str, tile: Value, axis: KernelValue, keepdims: KernelValue
 ) -> KernelValue:
-    """The least position of the extremum along an axis, or in C order of all elements."""
-    made = _prepared(ctx, call, op, tile_operand(ctx, call.node, scope.kind, tile))
-    kind = tile_kind(made)
+    """Return the index of the first min/max along an axis, or the C-order index over all elements."""
+    operand = _prepared(ctx, call, op, tile_operand(ctx, call.node, scope.kind, tile))
+    kind = tile_kind(operand)
     if axis is None:
-        made, axis = _reshaped(ctx, made, (kind.size,)), 0
-        kind = tile_kind(made)
-    number = axis_of(ctx, call, axis, len(kind.shape))
-    target = Tile(INDEX.dtype, reduced_shape(kind.shape, number), kind.scope)
-    found = ctx.builder.emit("tile_argument", made, op=op, axis=number, type=target)
-    return _kept(ctx, call, found, axis, len(kind.shape), keepdims)
+        operand, axis = _reshaped(ctx, operand, (kind.size,)), 0
+        kind = tile_kind(operand)
+    axis_number = axis_of(ctx, call, axis, len(kind.shape))
+    target = Tile(INDEX.dtype, reduced_shape(kind.shape, axis_number), kind.scope)
+    indices = ctx.builder.emit("tile_argument", operand, op=op, axis=axis_number, type=target)
+    return _apply_keepdims(ctx, call, indices, axis, len(kind.shape), keepdims)
 
 
 def scan_tile(ctx: Context, call: Call, scope: ScopeValue, op: str, tile: Value, axis: KernelValue) -> KernelValue:
-    """The combinations of all elements up to each one, along an axis."""
-    made = _prepared(ctx, call, op, tile_operand(ctx, call.node, scope.kind, tile))
-    kind = tile_kind(made)
-    number = axis_of(ctx, call, -1 if axis is None else axis, len(kind.shape))
-    return ctx.builder.emit("tile_scan", made, op=one_of(ctx, call, "op", op, REDUCTIONS), axis=number, type=kind)
+    """Emit an inclusive scan along an axis."""
+    operand = _prepared(ctx, call, op, tile_operand(ctx, call.node, scope.kind, tile))
+    kind = tile_kind(operand)
+    axis_number = axis_of(ctx, call, -1 if axis is None else axis, len(kind.shape))
+    return ctx.builder.emit(
+        "tile_scan", operand, op=one_of(ctx, call, "op", op, REDUCTIONS), axis=axis_number, type=kind
+    )
 
 
 @method("cumsum")

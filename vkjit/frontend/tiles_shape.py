@@ -1,6 +1,6 @@
-"""What tiles have besides arithmetic: attributes, subscripts, other shapes, and elements at positions that tiles hold.
+"""Tile attributes, subscripts, transposition and reshaping; gather and scatter with tiles of indices.
 
-Enters: `t.T`, `t[:, None]`, `wg.reshape(t, (8, 4))`, `wg.gather(x, index)`. Leaves: the operations `tile_*`.
+Lowers `t.T`, `t[:, None]`, `wg.reshape(t, (8, 4))`, `wg.gather(x, index)` and the like to `tile_*` operations.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ def _attribute(ctx: Context, node: ast.Attribute, base: KernelValue) -> KernelVa
     kind = tile_kind(base)
     if node.attr == "T":
         return _transposed(ctx, base, tuple(reversed(range(len(kind.shape)))))
-    known: dict[str, KernelValue] = {
+    values: dict[str, KernelValue] = {
         "shape": kind.shape, "dtype": kind.dtype, "ndim": len(kind.shape), "size": kind.size,
     }  # fmt: skip
-    if node.attr in known:
-        return known[node.attr]
+    if node.attr in values:
+        return values[node.attr]
     hint = "it has shape, dtype, ndim, size, T; the rest are methods of the scope, as in wg.sum(t, axis=1)"
     raise ctx.error(node, f"a tile has no attribute {node.attr}", hint)
 
@@ -59,15 +59,15 @@ def _transposed(ctx: Context, tile: Value, axes: tuple[int, ...]) -> Value:
 
 
 def _lazy_transposed(lazy: Lazy, axes: tuple[int, ...]) -> Lazy:
-    """The slice whose axis n is axis axes[n] of this one."""
-    places = [axes.index(a) for a in range(len(axes))]
+    """Return the lazy value whose axis n is axis axes[n] of `lazy`."""
+    inverse = [axes.index(a) for a in range(len(axes))]
 
     def element(inner: Context, position: tuple[Value, ...]) -> KernelValue:
-        return lazy.element(inner, tuple(position[p] for p in places))
+        return lazy.element(inner, tuple(position[p] for p in inverse))
 
     target = lazy.target
     if isinstance(target, SliceTarget):
-        target = SliceTarget(target.array, target.starts, tuple(None if a is None else places[a] for a in target.axes))
+        target = SliceTarget(target.array, target.starts, tuple(None if a is None else inverse[a] for a in target.axes))
     sizes = tuple(lazy.sizes[a] for a in axes) if lazy.sizes else ()
     return Lazy(tuple(lazy.shape[a] for a in axes), element, lazy.sources, target, sizes)
 
@@ -81,10 +81,10 @@ def _transpose(ctx: Context, call: Call, scope: ScopeValue, value: KernelValue, 
     numbers = [static_value(a) for a in order] if isinstance(order, tuple) else []
     if sorted(n for n in numbers if n is not None and not isinstance(n, bool)) != list(range(rank)):
         raise ctx.error(call.node, f"axes names each of the {rank} axes once", "wg.transpose(t, (1, 0))")
-    found = tuple(int(n or 0) for n in numbers)
+    permutation = tuple(int(n or 0) for n in numbers)
     if isinstance(value, Lazy):
-        return _lazy_transposed(value, found)
-    return _transposed(ctx, tile_operand(ctx, call.node, scope.kind, value), found)
+        return _lazy_transposed(value, permutation)
+    return _transposed(ctx, tile_operand(ctx, call.node, scope.kind, value), permutation)
 
 
 @method("reshape")
@@ -93,14 +93,14 @@ def _reshape(ctx: Context, call: Call, scope: ScopeValue, value: KernelValue, sh
         raise ctx.error(call.node, f"reshape takes a tile or a slice, found {describe_value(value)}")
     tile = tile_operand(ctx, call.node, scope.kind, value)
     size = tile_kind(tile).size
-    asked = shape if isinstance(shape, tuple) else (shape,)
-    rest = math.prod(int(s) for s in asked if isinstance(s, int) and s > 0)
-    if sum(s == -1 for s in asked if isinstance(s, int)) == 1 and rest and size % rest == 0:
-        asked = tuple(size // rest if s == -1 else s for s in asked)
-    found = shape_of(ctx, call.node, asked, "wg.reshape(t, (BM * BN,))")
-    if math.prod(found) != size:
-        raise ctx.error(call.node, f"a tile of {size} elements can't have the shape {described(found)}")
-    return _reshaped(ctx, tile, found)
+    requested = shape if isinstance(shape, tuple) else (shape,)
+    known_product = math.prod(int(s) for s in requested if isinstance(s, int) and s > 0)
+    if sum(s == -1 for s in requested if isinstance(s, int)) == 1 and known_product and size % known_product == 0:
+        requested = tuple(size // known_product if s == -1 else s for s in requested)
+    new_shape = shape_of(ctx, call.node, requested, "wg.reshape(t, (BM * BN,))")
+    if math.prod(new_shape) != size:
+        raise ctx.error(call.node, f"a tile of {size} elements can't have the shape {described(new_shape)}")
+    return _reshaped(ctx, tile, new_shape)
 
 
 def _reshaped(ctx: Context, tile: Value, shape: tuple[int, ...]) -> Value:
@@ -112,7 +112,7 @@ def _reshaped(ctx: Context, tile: Value, shape: tuple[int, ...]) -> Value:
 
 # -- subscripts
 def subscript_tile(ctx: Context, node: ast.Subscript, tile: Value) -> KernelValue:
-    """`t[:, None]`, `t[None, :]`: a tile with more axes; `t[i, j]`: one element, in every invocation."""
+    """Lower `t[:, None]`, `t[None, :]` (new axes) or `t[i, j]` (one element, available in every invocation)."""
     items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     kind = tile_kind(tile)
     if not any(isinstance(item, ast.Slice) or _is_none(item) for item in items):
@@ -124,8 +124,8 @@ def subscript_tile(ctx: Context, node: ast.Subscript, tile: Value) -> KernelValu
             shape.append(1)
             continue
         size = next(sizes, None)
-        whole = isinstance(item, ast.Slice) and item.lower is None and item.upper is None and item.step is None
-        if not whole or size is None:
+        is_full_slice = isinstance(item, ast.Slice) and item.lower is None and item.upper is None and item.step is None
+        if not is_full_slice or size is None:
             hint = "parts of a tile are loaded as tiles of their own: wg.load(x[i:i+SIZE])"
             raise ctx.error(
                 item, "a tile takes `:` for each of its axes, None for a new one, or an index for each", hint
@@ -155,11 +155,11 @@ def _element(ctx: Context, node: ast.Subscript, tile: Value, items: list[ast.exp
     return ctx.builder.emit("tile_get", tile, *at, type=Scalar(kind.dtype))
 
 
-# -- positions held in tiles
-def _positions(
+# -- gather and scatter
+def _index_operands(
     ctx: Context, call: Call, scope: ScopeValue, array: KernelValue, index: KernelValue
 ) -> tuple[Value, list[KernelValue], list[Value]]:
-    """The array, what was given for each of its axes, and the tiles among these."""
+    """Check the operands of a gather or scatter; return the array, the index per axis, and the tiles among these."""
     if not is_array(array):
         raise ctx.error(call.node, f"expected an array first, found {describe_value(array)}", "wg.gather(x, index)")
     items = list(index) if isinstance(index, tuple) else [index]
@@ -181,30 +181,30 @@ def _positions(
     return array, items, tiles
 
 
-def _at(ctx: Context, node: Place, items: list[KernelValue], elements: list[Value]) -> list[Value]:
-    """The index along each axis of one element."""
-    rest = iter(elements)
-    spread = [next(rest) if isinstance(item, Lazy) or is_tile(item) else item for item in items]
+def _element_indices(ctx: Context, node: Place, items: list[KernelValue], elements: list[Value]) -> list[Value]:
+    """Return the indices along each axis for one element."""
+    remaining = iter(elements)
+    spread = [next(remaining) if isinstance(item, Lazy) or is_tile(item) else item for item in items]
     return [as_index(ctx, node, value) for value in spread]
 
 
-def _inside(ctx: Context, array: Value, at: list[Value]) -> Value:
+def _inside_array(ctx: Context, array: Value, at: list[Value]) -> Value:
     b = ctx.builder
-    found: Value | None = None
+    inside: Value | None = None
     for axis, index in enumerate(at):
         size = extent(ctx, array, axis)
         limit = size if isinstance(size, Value) else b.index(int(size))  # type: ignore[call-overload]
         test = b.emit("and", b.emit("ge", index, b.index(0)), b.emit("lt", index, limit))
-        found = test if found is None else b.emit("and", found, test)
-    assert found is not None
-    return found
+        inside = test if inside is None else b.emit("and", inside, test)
+    assert inside is not None
+    return inside
 
 
 @method("gather")
 def _gather(
     ctx: Context, call: Call, scope: ScopeValue, array: KernelValue, index: KernelValue, pad: KernelValue
 ) -> KernelValue:
-    memory, items, tiles = _positions(ctx, call, scope, array, index)
+    memory, items, tiles = _index_operands(ctx, call, scope, array, index)
     shape = _common(ctx, call, tiles)
     kind = array_type(memory)
     if kind.dtype.kind == "bool" and pad == 0 and not isinstance(pad, Value):
@@ -212,13 +212,13 @@ def _gather(
     filler = as_exactly(ctx, call.node, pad, kind.dtype, "the pad")
 
     def element(_position: tuple[Value, ...], elements: list[Value]) -> Value:
-        at = _at(ctx, call.node, items, elements)
+        at = _element_indices(ctx, call.node, items, elements)
         inside, outside = Region(), Region()
         with ctx.builder.at(inside):
             ctx.builder.op("yield", ctx.builder.emit("load", memory, *at))
         with ctx.builder.at(outside):
             ctx.builder.op("yield", filler)
-        test = _inside(ctx, memory, at)
+        test = _inside_array(ctx, memory, at)
         return ctx.builder.op("if", test, types=[filler.type], regions=[inside, outside]).result
 
     return built(ctx, tiles, shape, scope.kind, element)
@@ -227,8 +227,8 @@ def _gather(
 def _common(ctx: Context, call: Call, tiles: list[Value]) -> tuple[int, ...]:
     shape = broadcast_shape([tile_kind(t).shape for t in tiles])
     if shape is None:
-        found = " and ".join(described(tile_kind(t).shape) for t in tiles)
-        raise ctx.error(call.node, f"tiles of {found} can't be combined", "t[:, None] and t[None, :] add an axis")
+        texts = " and ".join(described(tile_kind(t).shape) for t in tiles)
+        raise ctx.error(call.node, f"tiles of {texts} can't be combined", "t[:, None] and t[None, :] add an axis")
     return shape
 
 
@@ -242,22 +242,22 @@ def _scatter(
     value: KernelValue,
     atomic: KernelValue,
 ) -> KernelValue:
-    memory, items, tiles = _positions(ctx, call, scope, array, index)
+    memory, items, tiles = _index_operands(ctx, call, scope, array, index)
     kind = array_type(memory)
     if kind.access == "in" and kind.space == "global":
         raise ctx.error(call.node, "this array is an input: it can't be written", "annotate it as vk.InOut")
-    how = atomic_of(ctx, call, atomic, kind, (*ATOMICS, "exchange"))
+    atomic_op = atomic_of(ctx, call, atomic, kind, (*ATOMICS, "exchange"))
     spread = isinstance(value, Lazy) or is_tile(value)
     values = [tile_operand(ctx, call.node, scope.kind, value)] if spread else []
     shape = _common(ctx, call, [*tiles, *values])
-    if tile_kind(tiles[0]).shape != shape:  # the first operand says how many elements there are
-        tiles[0] = built(ctx, [tiles[0]], shape, scope.kind, lambda _at, elements: elements[0])
+    if tile_kind(tiles[0]).shape != shape:  # `tile_each` runs over the shape of its first operand
+        tiles[0] = built(ctx, [tiles[0]], shape, scope.kind, lambda _element_indices, elements: elements[0])
 
     def write(_position: tuple[Value, ...], elements: list[Value]) -> None:
-        at = _at(ctx, call.node, items, elements[: len(tiles)])
-        with ctx.builder.when(_inside(ctx, memory, at)):
+        at = _element_indices(ctx, call.node, items, elements[: len(tiles)])
+        with ctx.builder.when(_inside_array(ctx, memory, at)):
             stored = as_stored(ctx, call.node, elements[-1] if spread else value, kind.element)
-            write_element(ctx, memory, at, stored, how)
+            write_element(ctx, memory, at, stored, atomic_op)
 
     each(ctx, [*tiles, *values], write)
     note_write(ctx, memory)
@@ -265,7 +265,7 @@ def _scatter(
 
 
 def atomic_of(ctx: Context, call: Call, atomic: KernelValue, kind: Array, known: tuple[str, ...]) -> str:
-    """The atomic operation that a call names; empty for a plain store."""
+    """Return the atomic operation named in a call, or "" for a plain store."""
     if atomic == "":
         return ""
     name = one_of(ctx, call, "atomic", atomic, known)

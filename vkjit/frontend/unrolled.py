@@ -1,8 +1,8 @@
-"""Lowers written-out loops: the body once for each item.
+"""Lowering of unrolled loops: the body is emitted once per item.
 
-Enters: a `for` node and its items. Leaves: the bodies in a row. A `break` or `continue` that is certain, or whose
-condition is known at compile time, leaves nothing behind; where one depends on a run-time condition, that round
-becomes a loop of one round, and what follows runs unless it was broken.
+A `break` or `continue` that is unconditional or has a compile-time condition emits no operation. An iteration whose
+exit depends on a run-time condition becomes a loop of one iteration, and the iterations after it run unless it was left
+by `break`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ __all__ = ["unrolled"]
 
 
 def unrolled(ctx: Context, node: ast.For, items: tuple[KernelValue, ...]) -> bool:
-    """Writes the body out for each item; says whether control never comes out at the end."""
+    """Lower the body once per item. Returns True if control never reaches the end."""
     for number, item in enumerate(items):
         try:
-            exited, kind = _round(ctx, node, item)
+            exited, kind = _iteration(ctx, node, item)
         except DynamicExit:
             return _dynamic(ctx, node, items[number:])
         if exited and not kind:
@@ -33,8 +33,10 @@ def unrolled(ctx: Context, node: ast.For, items: tuple[KernelValue, ...]) -> boo
     return ctx.block(node.orelse)
 
 
-def _round(ctx: Context, node: ast.For, item: KernelValue) -> tuple[bool, str]:
-    """One round in a region of its own, kept if its exits are static: (control never comes out, kind of exit)."""
+def _iteration(ctx: Context, node: ast.For, item: KernelValue) -> tuple[bool, str]:
+    """Lower one iteration in its own region, kept if its exits are static; return (control never reaches the end, exit
+    kind).
+    """
     region, before, place, mark = Region(), dict(ctx.env), ctx.builder.loc, ctx.mark()
     frame = LoopFrame(node, [], Knowledge(region=region), unrolled=True)
     ctx.loops.append(frame)
@@ -48,20 +50,20 @@ def _round(ctx: Context, node: ast.For, item: KernelValue) -> tuple[bool, str]:
         raise
     finally:
         ctx.loops.pop()
-    _move(ctx, region)
+    _append_region(ctx, region)
     return exited, frame.exit_kind
 
 
-def _move(ctx: Context, region: Region) -> None:
-    """Appends a region's operations to the current one, returns that wait for their operands included."""
+def _append_region(ctx: Context, region: Region) -> None:
+    """Append a region's operations to the current one, and update pending returns in it."""
     ctx.builder.region.ops += region.ops
-    for waiting in ctx.returns:
-        if waiting.region is region:
-            waiting.region = ctx.builder.region
+    for return_ in ctx.returns:
+        if return_.region is region:
+            return_.region = ctx.builder.region
 
 
 def _dynamic(ctx: Context, node: ast.For, items: tuple[KernelValue, ...]) -> bool:
-    """The first item as a loop of one round; the rest where that round wasn't left by `break`."""
+    """Lower the first item as a loop of one iteration, and the remaining items unless it was left by `break`."""
     place = ctx.loc(node)
 
     def body(frame: LoopFrame, _arguments: list[Value]) -> None:

@@ -1,8 +1,8 @@
-"""What an expression of a kernel stands for while it is lowered.
+"""Kernel values: the values of expressions during lowering.
 
-A run-time scalar, vector or array is an `ir.Value`. Everything else is known at compile time and stands for itself:
-Python numbers (weak literals), strings, None, dtypes, functions, modules, enum members, tuples (whose items may be
-run-time values), and the small classes below.
+A run-time scalar, vector, tile, matrix or array is an `ir.Value`. Everything else is known at compile time and
+represents itself: Python numbers (weak literals), strings, None, dtypes, functions, modules, enum members, tuples
+(whose items may be run-time values), and the small classes below.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ KernelValue = object
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What `range(...)` gives: bounds are literals or integer scalars."""
+    """The result of `range(...)`; bounds are literals or integer scalars."""
 
     start: KernelValue
     stop: KernelValue
@@ -59,14 +59,14 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Unrolled:
-    """What `vk.unroll(...)` gives: the items, one for each copy of the body."""
+    """The result of `vk.unroll(...)`: one item per copy of the body."""
 
     items: tuple[KernelValue, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class GridStride:
-    """What `vk.grid_stride(n, dim)` gives."""
+    """The result of `vk.grid_stride(n, dim)`."""
 
     stop: KernelValue
     dim: int
@@ -74,7 +74,7 @@ class GridStride:
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """A structured value other than a tuple: `kind` says which structure (a struct type), `items` are its parts."""
+    """A structured value other than a tuple; `kind` is its structure (such as a struct type), `items` are its parts."""
 
     kind: object
     items: tuple[KernelValue, ...]
@@ -82,8 +82,10 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """The kind of an aggregate that is an array of structs, vectors or arrays: its items are arrays, one for each part of
-    an element, with `rank` axes and then those of the part.
+    """The kind of an aggregate that is an array of structs, vectors, packed floats or arrays.
+
+    The items of the aggregate are arrays, one for each part of an element. Each has `rank` axes, followed by those of
+    the part.
     """
 
     element: object
@@ -95,7 +97,7 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """A place in an array of structs or vectors, which isn't read yet: `array[at]`."""
+    """An element of an array of structs or vectors that isn't loaded yet: `array[at]`."""
 
     array: Aggregate
     at: tuple[Value, ...]
@@ -103,8 +105,11 @@ class Element:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """An array that a lazy value reads; `writes` is the number of stores that came before the slice, `starts` where it
-    begins along each axis, `loops` the loops that it was taken in: each round takes it again."""
+    """An array that a lazy value reads.
+
+    `writes` is the number of stores recorded before the slice was taken, `starts` are its first indices along each
+    axis, and `loops` the enclosing loops, in each iteration of which it is taken again.
+    """
 
     array: Value
     writes: int
@@ -115,10 +120,10 @@ class Source:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lazy:
-    """Elements that are computed when they are asked for: `element(context, index)`, for an index inside `shape`.
+    """A value whose elements are computed on demand by `element(context, index)`, for indices inside `shape`.
 
-    `target` is where a plain slice lies, None for an expression. `sizes` are the extents before they are clipped to the
-    array, where known at compile time (`i:i+BM` has size BM).
+    `target` is the location of a plain slice, None for an expression. `sizes` are the extents before clipping to the
+    array, if static (`i:i+BM` has size BM).
     """
 
     shape: tuple[Value, ...]
@@ -130,7 +135,7 @@ class Lazy:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A method of a kernel value, not called yet: `x.get`."""
+    """An uncalled method of a kernel value: `x.get`."""
 
     owner: KernelValue
     name: str
@@ -139,7 +144,7 @@ class Method:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """What a name stands for, and where it was bound."""
+    """The value of a name, and the location where it was bound."""
 
     value: KernelValue
     loc: Loc
@@ -147,7 +152,7 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class Unbound:
-    """A name that may have no value here; `why` says on which way."""
+    """A name that may have no value here; `why` names the control-flow path."""
 
     why: str
     loc: Loc | None = None
@@ -155,7 +160,7 @@ class Unbound:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """A name whose values from two places don't agree."""
+    """A name whose values from two paths have incompatible types."""
 
     first: str
     first_loc: Loc
@@ -164,57 +169,57 @@ class Conflict:
 
 
 def is_runtime(value: KernelValue) -> TypeGuard[Value]:
-    """A scalar or vector known at run time only."""
+    """True for a run-time scalar or vector."""
     return isinstance(value, Value) and not isinstance(value.type, Array | Matrix | Tile)
 
 
 def is_matrix(value: KernelValue) -> TypeGuard[Value]:
-    """A cooperative matrix."""
+    """True for a cooperative matrix."""
     return isinstance(value, Value) and isinstance(value.type, Matrix)
 
 
 def holds_lazy(value: KernelValue) -> bool:
-    """Whether the value is lazy, or a tuple that holds a lazy one."""
+    """True if the value is lazy or an aggregate that contains a lazy value."""
     parts = parts_of(value)
     return isinstance(value, Lazy) if parts is None else any(map(holds_lazy, parts))
 
 
 def parts_of(value: KernelValue) -> tuple[KernelValue, ...] | None:
-    """The parts of a tuple or another aggregate; None for a single value."""
+    """Return the parts of a tuple or other aggregate; None for a single value."""
     if isinstance(value, tuple):
         return value
     return value.items if isinstance(value, Aggregate) else None
 
 
 def with_parts(value: KernelValue, parts: Iterable[KernelValue]) -> KernelValue:
-    """The same structure with other parts."""
+    """Return a value of the same structure with other parts."""
     return Aggregate(value.kind, tuple(parts)) if isinstance(value, Aggregate) else tuple(parts)
 
 
 def alike(a: KernelValue, b: KernelValue) -> bool:
-    """Whether two values are aggregates of one structure (their parts may differ)."""
+    """True if both values are aggregates of the same structure (their parts may differ)."""
     if isinstance(a, Aggregate) and isinstance(b, Aggregate):
         return a.kind is b.kind or a.kind == b.kind
     return isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b)
 
 
 def is_scalar(value: KernelValue) -> TypeGuard[Value]:
-    """A scalar known at run time only."""
+    """True for a run-time scalar."""
     return isinstance(value, Value) and isinstance(value.type, Scalar)
 
 
 def is_array(value: KernelValue) -> TypeGuard[Value]:
-    """An array."""
+    """True for an array."""
     return isinstance(value, Value) and isinstance(value.type, Array)
 
 
 def is_literal(value: KernelValue) -> TypeGuard[int | float]:
-    """A Python number (or bool): weak, it takes the type of what it meets."""
+    """True for a Python number or bool; these are weak: they adapt to the type of the other operand."""
     return isinstance(value, bool | int | float) and not isinstance(value, enum.Enum)
 
 
 def same_constant(a: KernelValue, b: KernelValue) -> bool:
-    """The same compile-time value."""
+    """True if both are the same compile-time value, or the identical run-time value."""
     if isinstance(a, Value) or isinstance(b, Value) or type(a) is not type(b):
         return a is b
     if alike(a, b):
@@ -229,7 +234,7 @@ def same_constant(a: KernelValue, b: KernelValue) -> bool:
 
 
 def describe_value(value: KernelValue) -> str:
-    """The value's type in words, for messages."""
+    """Format the kind and type of a value for messages."""
     if isinstance(value, Value):
         return f"a {describe_type(value.type)}" if isinstance(value.type, Tile) else describe_type(value.type)
     if isinstance(value, bool | int | float | str) and not isinstance(value, enum.Enum):
@@ -258,7 +263,7 @@ def describe_value(value: KernelValue) -> str:
 
 
 def describe_type(type_: Type) -> str:
-    """A type as the user writes it."""
+    """Format a type as the user writes it."""
     if isinstance(type_, Scalar):
         return repr(type_.dtype)
     if isinstance(type_, Vector):
@@ -266,8 +271,8 @@ def describe_type(type_: Type) -> str:
     if isinstance(type_, Tile):
         return f"tile of {' x '.join(map(str, type_.shape))} {type_.dtype!r}"
     if isinstance(type_, Array):
-        place = "an " if type_.space == "global" else f"a {type_.space} "
-        return f"{place}array of {type_.dtype!r} with {type_.rank} dimension{'s' if type_.rank != 1 else ''}"
+        prefix = "an " if type_.space == "global" else f"a {type_.space} "
+        return f"{prefix}array of {type_.dtype!r} with {type_.rank} dimension{'s' if type_.rank != 1 else ''}"
     if isinstance(type_, Matrix):
         return f"a matrix of {type_.rows} x {type_.columns} {type_.dtype!r}, for use {type_.use!r}"
     return str(type_)

@@ -1,7 +1,4 @@
-"""Short vectors: construction, lanes, swizzles, dot products.
-
-Enters: `vk.vec(T, n)(...)`, `v.xy`, `vk.dot(a, b)`. Leaves: `vec_make` and `vec_extract`.
-"""
+"""Short vectors: construction `vk.vec(T, n)(...)`, lanes and swizzles `v.xy`, dot products."""
 
 from __future__ import annotations
 
@@ -26,18 +23,18 @@ _LANES = ("xyzw", "rgba")
 
 
 def lane(ctx: Context, vector: Value, number: int) -> Value:
-    """One lane of a vector."""
+    """Emit the extraction of one lane."""
     return ctx.builder.emit("vec_extract", vector, lane=number, type=Scalar(dtype_of_value(vector)))
 
 
 @lowers(lang.vec)
 def _vec(ctx: Context, call: Call, dtype: KernelValue, size: KernelValue) -> KernelValue:
-    found, number = dtype_of(dtype), static_value(size)
-    if found is None:
+    element_type, lanes = dtype_of(dtype), static_value(size)
+    if element_type is None:
         raise ctx.error(call.node, f"expected a dtype, found {describe_value(dtype)}", "write e.g. vk.vec(vk.f32, 4)")
-    if number not in (2, 3, 4):
+    if lanes not in (2, 3, 4):
         raise ctx.error(call.node, "a vector has 2, 3 or 4 elements, known at compile time")
-    return VectorType(found, int(number))
+    return VectorType(element_type, int(lanes))
 
 
 def _is_vector_type(value: object) -> bool:
@@ -52,26 +49,26 @@ def _make(ctx: Context, call: Call, callee: KernelValue) -> KernelValue:
     assert isinstance(callee, VectorType)
     if call.keywords:
         raise ctx.error(call.node, "a vector takes its components in order, without keywords")
-    made = Vector(callee.element, callee.size)
+    vector_type = Vector(callee.element, callee.size)
     if len(call.args) == 1:
-        return _from_one(ctx, call, call.args[0], made)
+        return _from_one(ctx, call, call.args[0], vector_type)
     lanes = [part for value in call.args for part in _parts(ctx, call, value)]
     if len(lanes) != callee.size:
         raise ctx.error(call.node, f"{callee!r} takes {callee.size} components, found {len(lanes)}")
     exact = [as_exactly(ctx, call.node, part, callee.element, "a component") for part in lanes]
-    return ctx.builder.emit("vec_make", *exact, type=made)
+    return ctx.builder.emit("vec_make", *exact, type=vector_type)
 
 
-def _from_one(ctx: Context, call: Call, value: KernelValue, made: Vector) -> Value:
-    """A scalar spread over the lanes, or a vector converted."""
+def _from_one(ctx: Context, call: Call, value: KernelValue, vector_type: Vector) -> Value:
+    """Splat a scalar to all lanes, or convert a vector."""
     numeric(ctx, call.node, value)
     if isinstance(value, Value) and isinstance(value.type, Vector):
-        if value.type.size != made.size:
+        if value.type.size != vector_type.size:
             raise ctx.error(
-                call.node, f"expected a vector of {made.size}, found {describe_value(value)}", "v.xy takes lanes"
+                call.node, f"expected a vector of {vector_type.size}, found {describe_value(value)}", "v.xy takes lanes"
             )
-        return cast_value(ctx, call.node, value, made.dtype)
-    return splat(ctx, as_exactly(ctx, call.node, value, made.dtype, "a component"), made.size)
+        return cast_value(ctx, call.node, value, vector_type.dtype)
+    return splat(ctx, as_exactly(ctx, call.node, value, vector_type.dtype, "a component"), vector_type.size)
 
 
 def _parts(ctx: Context, call: Call, value: KernelValue) -> list[KernelValue]:
@@ -82,12 +79,12 @@ def _parts(ctx: Context, call: Call, value: KernelValue) -> list[KernelValue]:
 
 
 def lanes_named(ctx: Context, node: ast.AST, what: str, name: str, size: int) -> list[int]:
-    """The lanes that a swizzle names, of a vector (`what`, for messages) of `size` lanes."""
+    """Return the lane indices of a swizzle of a vector with `size` lanes; `what` describes the vector in messages."""
     letters = next((s for s in _LANES if set(name) <= set(s)), None)
-    numbers = [letters.index(c) for c in name] if letters is not None else []
-    if not numbers or len(numbers) > 4 or max(numbers) >= size:
+    lanes = [letters.index(c) for c in name] if letters is not None else []
+    if not lanes or len(lanes) > 4 or max(lanes) >= size:
         raise ctx.error(node, f"{what} has no lane {name}", f"its lanes are {' '.join(_LANES[0][:size])}, as in v.xy")
-    return numbers
+    return lanes
 
 
 def _is_vector(value: KernelValue) -> bool:

@@ -1,5 +1,7 @@
-"""Files, as safetensors: tensors (`save`, `load`), models (`save_model`, `load_model`), and whole states of a training
-(`save_checkpoint`, `load_checkpoint`).
+"""Save and load safetensors files.
+
+Tensors (`save`, `load`), models (`save_model`, `load_model`), and complete training states (`save_checkpoint`,
+`load_checkpoint`).
 """
 
 from .checkpoint import load_checkpoint, save_checkpoint

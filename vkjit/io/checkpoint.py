@@ -1,8 +1,8 @@
-"""Checkpoints: everything that a training goes on from, in one safetensors file without pickle.
+"""Checkpoints: complete training state in a single safetensors file, without pickle.
 
-Enters: trees of dictionaries, lists, tensors, numbers, strings, booleans and None: the states of a model, an
-optimiser, a schedule, the number of the epoch. Leaves: a file whose metadata holds the tree as JSON, each tensor in it
-replaced by its name in the file; and the same tree again.
+A checkpoint is a tree of dictionaries, lists, tuples, tensors, numbers, strings, booleans and None, such as the states
+of a model, an optimizer and a schedule, and the epoch. The file's metadata holds the tree as JSON, in which each tensor
+is replaced by its name in the file.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _SPECIAL = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
 def save_checkpoint(path: PathLike, **parts: Any) -> None:
-    """Writes parts by name: `save_checkpoint("run.safetensors", model=model.state_dict(), optimizer=..., epoch=3)`.
+    """Write named parts: `save_checkpoint("run.safetensors", model=model.state_dict(), optimizer=..., epoch=3)`.
 
-    The file appears whole or not at all, so a run that is killed leaves the last good one. Raises ArgumentError for
-    values of other kinds, with their place.
+    The file is replaced atomically, so a killed run leaves the last good checkpoint. Raises ArgumentError for
+    unsupported values, with their path in the tree.
     """
     tensors: dict[str, Tensor] = {}
     tree = {name: _encoded(value, name, tensors) for name, value in parts.items()}
@@ -37,42 +37,42 @@ def save_checkpoint(path: PathLike, **parts: Any) -> None:
     save(tensors, path, {"format": FORMAT, "version": VERSION, "tree": text})
 
 
-def _encoded(value: Any, place: str, tensors: dict[str, Tensor]) -> Any:
-    """The value as JSON; its tensors are put into `tensors` under their place."""
+def _encoded(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
+    """Encode a value as JSON; its tensors are added to `tensors` under their path."""
     if isinstance(value, Tensor):
-        while place in tensors:  # "a.b" in one dictionary, "b" in a dictionary "a"
-            place += "'"
-        tensors[place] = value
-        return {_TENSOR: place}
+        while path in tensors:  # "a.b" in one dictionary, "b" in a dictionary "a"
+            path += "'"
+        tensors[path] = value
+        return {_TENSOR: path}
     if isinstance(value, float) and not math.isfinite(value):
         return {_NUMBER: "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"}
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, Mapping):
-        return _encoded_mapping(value, place, tensors)
+        return _encoded_mapping(value, path, tensors)
     if isinstance(value, (list, tuple)):
-        items = [_encoded(item, f"{place}.{i}", tensors) for i, item in enumerate(value)]
+        items = [_encoded(item, f"{path}.{i}", tensors) for i, item in enumerate(value)]
         return {_TUPLE: items} if isinstance(value, tuple) else items
     raise ArgumentError(
-        f"a checkpoint can't hold {place}, a {type(value).__name__}: "
+        f"a checkpoint can't hold {path}, a {type(value).__name__}: "
         f"expected tensors, numbers, strings, lists, dictionaries"
     )
 
 
-def _encoded_mapping(value: Mapping[Any, Any], place: str, tensors: dict[str, Tensor]) -> Any:
+def _encoded_mapping(value: Mapping[Any, Any], path: str, tensors: dict[str, Tensor]) -> Any:
     for key in value:
         if not isinstance(key, (str, int)) or isinstance(key, bool):
-            raise ArgumentError(f"a checkpoint can't hold {place}: its key {key!r} is no string and no int")
-    encoded = [(key, _encoded(item, f"{place}.{key}", tensors)) for key, item in value.items()]
+            raise ArgumentError(f"a checkpoint can't hold {path}: its key {key!r} is no string and no int")
+    encoded = [(key, _encoded(item, f"{path}.{key}", tensors)) for key, item in value.items()]
     if all(isinstance(key, str) and not key.startswith("$") for key in value):
         return dict(encoded)
     return {_ITEMS: [[key, item] for key, item in encoded]}
 
 
 def load_checkpoint(path: PathLike, device: Any = None) -> dict[str, Any]:
-    """The parts by name, tensors on a device (default: the default device).
+    """Return the parts by name, with tensors on a device (default: the default device).
 
-    Raises ArgumentError where the file can't be read, is no checkpoint, or is damaged.
+    Raises ArgumentError if the file can't be read, is no checkpoint, or is damaged.
     """
     name = os.fspath(path)
     contents = read(path)

@@ -1,8 +1,7 @@
-"""The safetensors format: eight bytes with the length of a JSON header, the header, then the tensors' bytes without
-gaps.
+"""Reader and writer of the safetensors format.
 
-Enters: a path; names with element types, shapes and bytes. Leaves: a file written whole or not at all; a checked
-header with the bytes of a file, mapped instead of read.
+A file consists of the header's length (8 bytes), a JSON header, and the tensors' bytes without gaps. Files are written
+atomically. Reading validates the header and maps the data instead of reading it.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ _TYPES: dict[str, DType] = {
 _NAMES = {dtype: name for name, dtype in _TYPES.items()}
 _LONGEST_HEADER = 100_000_000
 _LARGEST = 2**63 - 1
-"""Of extents, and of their product without those that are 0."""
+"""Upper bound for the product of a shape's nonzero extents."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One tensor: its element type, its shape, and where its bytes lie in the data."""
+    """A tensor in a file: element type, shape, and byte range in the data."""
 
     dtype: DType
     shape: tuple[int, ...]
@@ -52,7 +51,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """A file: its entries by name, its metadata, its bytes after the header."""
+    """A parsed file: entries by name, metadata, and the bytes after the header."""
 
     entries: dict[str, Entry]
     metadata: dict[str, str]
@@ -63,10 +62,10 @@ class Contents:
 
 
 def write(path: PathLike, tensors: Sequence[tuple[str, DType, npt.NDArray[Any]]], metadata: Mapping[str, str]) -> None:
-    """Writes tensors (in their storage types, in C order) and metadata; the file appears whole or not at all."""
+    """Write tensors (in their storage types, in C order) and metadata; the file is replaced atomically."""
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     position = 0
-    # larger elements first, so that each lies at a multiple of its size
+    # larger elements first, so that each is aligned to its size
     ordered = sorted(tensors, key=lambda item: (-item[1].itemsize, item[0]))
     for name, dtype, values in ordered:
         header[name] = {
@@ -78,7 +77,7 @@ def write(path: PathLike, tensors: Sequence[tuple[str, DType, npt.NDArray[Any]]]
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
     target, mode = _target(path)
-    # the name in part only: with what is added it has to stay within what a name may be long
+    # truncated, so that the temporary name stays within the limit for file names
     handle, temporary = tempfile.mkstemp(prefix=f".{target.name[:40]}.", dir=target.parent)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -87,7 +86,7 @@ def write(path: PathLike, tensors: Sequence[tuple[str, DType, npt.NDArray[Any]]]
             for _, _, values in ordered:
                 file.write(values.tobytes())
             file.flush()
-            os.fsync(file.fileno())  # so that after a loss of power the name isn't there before the bytes
+            os.fsync(file.fileno())  # so that a power loss can't leave the new name without its data
         Path(temporary).chmod(mode)
         Path(temporary).replace(target)
     except BaseException:
@@ -96,17 +95,17 @@ def write(path: PathLike, tensors: Sequence[tuple[str, DType, npt.NDArray[Any]]]
 
 
 def _target(path: PathLike) -> tuple[Path, int]:
-    """The file that is going to be replaced, behind symbolic links, and its permissions."""
+    """Return the file to replace, with symbolic links resolved, and its permissions."""
     target = Path(path).resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        found = target.stat().st_mode
+        current = target.stat().st_mode
     except FileNotFoundError:
         return target, 0o666 & ~_umask()
-    if not stat.S_ISREG(found):
-        what = "a folder" if stat.S_ISDIR(found) else "no ordinary file"
+    if not stat.S_ISREG(current):
+        what = "a folder" if stat.S_ISDIR(current) else "no ordinary file"
         raise ArgumentError(f"{os.fspath(path)} is {what}: tensors are saved to ordinary files")
-    return target, stat.S_IMODE(found)
+    return target, stat.S_IMODE(current)
 
 
 def _umask() -> int:
@@ -119,10 +118,10 @@ def _umask() -> int:
 
 
 def read(path: PathLike) -> Contents:
-    """The contents of a file. Raises ArgumentError where it can't be read or breaks the format, and says how."""
+    """Parse a file. Raises ArgumentError if it can't be read or violates the format, with the reason."""
     name = os.fspath(path)
     try:
-        raw = np.memmap(path, dtype=np.uint8, mode="c")  # what is written into it stays in memory
+        raw = np.memmap(path, dtype=np.uint8, mode="c")  # copy-on-write: changes stay in memory
     except (OSError, ValueError) as error:  # ValueError: the file is empty
         raise ArgumentError(f"{name} can't be read as a safetensors file: {error}") from error
     if len(raw) < 8:
@@ -148,12 +147,12 @@ def read(path: PathLike) -> Contents:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object whose names are there once: readers would differ in which one counts."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    """Build a JSON object; raise ValueError for duplicate names, on which readers would disagree."""
+    result = dict(pairs)
+    if len(result) != len(pairs):
         names = [name for name, _ in pairs]
         raise ValueError(f"it has {next(n for n in names if names.count(n) > 1)!r} more than once")
-    return found
+    return result
 
 
 def _broken(file: str, reason: str) -> ArgumentError:
@@ -183,7 +182,7 @@ def _entry(file: str, name: str, value: Any) -> Entry:
 
 
 def _check_cover(file: str, entries: Mapping[str, Entry], size: int) -> None:
-    """The entries lie one after the other and fill the data: nothing overlaps, is hidden or is cut off."""
+    """Check that the entries cover the data exactly: no overlaps, no gaps, no truncation."""
     position = 0
     for name, entry in sorted(entries.items(), key=lambda item: (item[1].start, item[1].end)):
         if entry.start != position:

@@ -1,7 +1,6 @@
-"""Whole models in safetensors files: what they are made of as JSON in the metadata, their state as tensors.
+"""Models in safetensors files: the configuration as JSON in the metadata, the state as tensors.
 
-Enters: a model. Leaves: a file that other programs can read the tensors of; a model from a file, whose tensors are the file's
-pages where a device works on the host's memory.
+Other programs can read the tensors. Loaded tensors use the mapped file as memory if the device computes on host memory.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ FORMAT = "vkjit-model"
 
 
 def save_model(path: PathLike, model: Module, metadata: Mapping[str, str] | None = None) -> None:
-    """Writes a model's configuration (`nn.to_config`) and state; the file appears whole or not at all.
+    """Write a model's configuration (`nn.to_config`) and state; the file is replaced atomically.
 
-    Raises ArgumentError for models that a configuration can't describe, and for metadata called "format" or "config".
+    Raises ArgumentError for models that a configuration can't describe, and for metadata named "format" or "config".
     """
     taken = sorted({"format", "config"} & set(metadata or {}))
     if taken:
@@ -36,10 +35,10 @@ def save_model(path: PathLike, model: Module, metadata: Mapping[str, str] | None
 
 
 def load_model(path: PathLike, device: Any = None, classes: Classes | None = None) -> Any:
-    """The model of a file, in training mode, on a device (default: the default device). classes: modules of the caller's own, by
-    name. No code is loaded or run but constructors of `vk.nn` and of `classes`.
+    """Load a model, in training mode, to a device (default: the default device).
 
-    Raises ArgumentError where the file can't be read, holds no model, or names classes that aren't there.
+    classes: the caller's own modules, by name. No code is loaded, and only constructors of `vk.nn` and of `classes` are
+    run. Raises ArgumentError if the file can't be read, holds no model, or names unknown classes.
     """
     name, contents, target = os.fspath(path), read(path), open_device(device)
     if contents.metadata.get("format") != FORMAT or "config" not in contents.metadata:
@@ -51,7 +50,7 @@ def load_model(path: PathLike, device: Any = None, classes: Classes | None = Non
     model = from_config(config, classes=classes, device="meta")
     state = upload(contents, target)
     if any(module._buffers[name] is not None for module in model.modules() for name in module._transient):
-        model = from_config(config, classes=classes, device=target)  # buffers that no state holds get their values so
+        model = from_config(config, classes=classes, device=target)  # initializes non-persistent buffers
         model.load_state_dict(state, assign=True)
         return model
     return model.materialize(target, state)

@@ -1,7 +1,6 @@
 """Dictionaries of tensors in safetensors files: no pickle, readable by every framework.
 
-Enters: tensors by name, as `state_dict` gives them. Leaves: a file, and tensors from a file. All element types are
-kept bit by bit.
+All element types are preserved bit for bit.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from .. import staging
 from ..devices import device as open_device
 from ..errors import ArgumentError
 from ..runtime.interface import Device, DeviceArray, contiguous_strides
-from ..tensor import api as _api  # noqa: F401  # puts the methods on Tensor
+from ..tensor import api as _api  # noqa: F401  # installs the tensor methods
 from ..tensor import creation
 from ..tensor.tensor import Tensor
 from .format import Contents, Entry, PathLike, read, write
@@ -25,9 +24,9 @@ __all__ = ["load", "metadata", "save", "upload"]
 
 
 def save(tensors: Mapping[str, Tensor], path: PathLike, metadata: Mapping[str, str] | None = None) -> None:
-    """Writes tensors and strings that describe them; the file appears whole or not at all. Waits for the device.
+    """Write tensors by name, and optional metadata strings; the file is replaced atomically. Waits for the device.
 
-    Names that share memory are each written in full. Raises ArgumentError for a value that is no tensor.
+    Tensors that share memory are each written in full. Raises ArgumentError for values that are no tensors.
     """
     if not isinstance(tensors, Mapping):
         raise ArgumentError(
@@ -59,21 +58,21 @@ def _is_unicode(text: str) -> bool:
 
 
 def upload(contents: Contents, device: Any = None) -> dict[str, Tensor]:
-    """The tensors of an opened file on a device."""
+    """Return the tensors of a parsed file on a device."""
     target = open_device(device)
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for name, entry in contents.entries.items():
         array = _adopted(contents, entry, target)
         if array is None:
             array = creation.allocate(entry.shape, entry.dtype, target)
             if entry.end > entry.start:
                 target.write(array.buffer, 0, np.asarray(contents.data[entry.start : entry.end]))
-        found[name] = Tensor(array)
-    return found
+        tensors[name] = Tensor(array)
+    return tensors
 
 
 def _adopted(contents: Contents, entry: Entry, device: Device) -> DeviceArray | None:
-    """A tensor whose memory is the mapped file, where the device works on the host's memory and its place allows it."""
+    """Return a tensor that uses the mapped file as memory, or None if the device or the alignment doesn't allow it."""
     nbytes = entry.end - entry.start
     part = np.asarray(contents.data[entry.start : entry.end])
     address = part.ctypes.data
@@ -86,16 +85,15 @@ def _adopted(contents: Contents, entry: Entry, device: Device) -> DeviceArray | 
 
 
 def load(path: PathLike, device: Any = None) -> dict[str, Tensor]:
-    """The tensors of a file by name, on a device (default: the default device). A device that works on the host's memory gets
-    the file's pages without a copy, read from disk when they are first used; changes stay in memory. Such a file must not be
-    cut off while the tensors live.
+    """Return a file's tensors by name, on a device (default: the default device).
 
-    Raises ArgumentError for a file that can't be read or isn't in the format, DTypeError for element types that vkjit
-    lacks.
+    A device that computes on host memory uses the file's pages without a copy: they are read from disk on first use,
+    and changes stay in memory. Such a file must not be truncated while the tensors exist. Raises ArgumentError if the
+    file can't be read or is invalid, DTypeError for unsupported element types.
     """
     return upload(read(path), device)
 
 
 def metadata(path: str | os.PathLike[str]) -> dict[str, str]:
-    """The strings that describe a file's tensors; the tensors aren't read."""
+    """Return the metadata strings of a file without reading its tensors."""
     return read(path).metadata

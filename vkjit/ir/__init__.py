@@ -1,7 +1,8 @@
-"""The intermediate representation: types, operations, functions, their text, their rules.
+"""The intermediate representation: types, operations, functions, printer, parser and verifier.
 
 Import from the modules: `core`, `types`, `ops`, `builder`, `semantics`, `rewrite`, `verify`, `printer`, `parser`. The
-names that nearly every user needs are here as well. The parser isn't imported before it is used: it needs lark.
+names that nearly every user needs are available here, too. The parser is imported only when it is used, since it needs
+lark.
 """
 
 from __future__ import annotations

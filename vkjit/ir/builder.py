@@ -1,7 +1,7 @@
-"""Builds IR: one method that makes an operation and infers its result type from the op table.
+"""IR builder: create operations and infer their result types from the op table.
 
-Enters: operation names, operand values, attributes. Leaves: operations appended to the current region. Types are
-checked by `verify`; what can't be inferred raises InternalError here.
+Operations are appended to the current region. `verify` checks their types; the builder itself raises InternalError for
+unknown operations and for result types that can't be inferred.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ _FIXED: dict[str, Type] = {"index": types.INDEX, "u32": types.U32, "i32": types.
 
 
 def result_types(row: OpInfo, operands: Sequence[Value], attrs: dict[str, Any]) -> list[Type]:
-    """The result types of an operation that the table knows; raises InternalError for structured ones."""
+    """Return the result types of an operation according to the op table. Raises InternalError for structured
+    operations, whose result types aren't in the table.
+    """
     word = row.result
     if not word:
         return []
@@ -45,7 +47,7 @@ def result_types(row: OpInfo, operands: Sequence[Value], attrs: dict[str, Any]) 
 
 
 class Builder:
-    """Appends operations to `region`, with `loc` as their location."""
+    """Appends operations to `region`, with the location `loc`."""
 
     def __init__(self, region: Region, loc: Loc = UNKNOWN) -> None:
         self.region = region
@@ -59,34 +61,34 @@ class Builder:
         regions: list[Region] | None = None,
         **attrs: Any,
     ) -> Op:
-        """Makes and appends an operation; `types` only for structured operations."""
+        """Create and append an operation. `types` are the result types, for structured operations only."""
         row = OPS.get(name)
         if row is None:
             raise InternalError(f"no operation is named {name}")
         results = types if types is not None else result_types(row, operands, attrs)
-        made = Op(name, list(operands), results, attrs, regions, self.loc)
-        self.region.ops.append(made)
-        return made
+        created = Op(name, list(operands), results, attrs, regions, self.loc)
+        self.region.ops.append(created)
+        return created
 
     def emit(self, name: str, *operands: Value, **attrs: Any) -> Value:
-        """Makes an operation with one result and returns that result."""
+        """Create and append an operation with one result, and return the result."""
         return self.op(name, *operands, **attrs).result
 
     def const(self, value: bool | int | float, type: Type | DType) -> Value:
-        """A constant of a scalar (or, splat, vector) type."""
+        """Return a constant of a scalar type, or a splat of a vector type."""
         return self.emit("const", type=type if isinstance(type, Type) else Scalar(type), value=value)
 
     def index(self, value: int) -> Value:
         return self.const(value, types.INDEX)
 
     def cast(self, value: Value, type: Type | DType) -> Value:
-        """A conversion, or the value itself where it has the type already."""
+        """Return the value converted to a type, or the value itself if it has that type."""
         target = type if isinstance(type, Type) else Scalar(type)
         return value if value.type == target else self.emit("cast", value, type=target)
 
     @contextmanager
     def when(self, condition: Value) -> Iterator[None]:
-        """What is appended inside the `with` block happens where the condition holds: an `if` without results."""
+        """Put what is appended inside the `with` block into the taken side of an `if` without results."""
         taken, other = Region(), Region()
         with self.at(taken):
             yield
@@ -97,7 +99,7 @@ class Builder:
 
     @contextmanager
     def at(self, region: Region) -> Iterator[Region]:
-        """Appends to another region inside the `with` block."""
+        """Append to another region inside the `with` block."""
         saved, self.region = self.region, region
         try:
             yield region

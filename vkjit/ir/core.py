@@ -1,15 +1,17 @@
-"""The IR: values, operations, regions, functions.
+"""Core classes of the IR: values, operations, regions, functions, modules.
 
-SSA with nested regions of one block each. An operation's operands are values, its results are values, its regions hold
-operations and end in a terminator (see `ops`). Every operation has a `Loc`. Structure is checked by `verify`.
+The IR is in SSA form with nested single-block regions. An operation has operands and results, which are values, and
+regions, which hold operations and end in a terminator (see `ops`). Every operation has a `Loc`. `verify` checks the
+structure.
 
-    if %c            two regions; ends of both are `yield` (the results), or an exit (break, return...)
-    for lo hi step   one region with arguments (induction variable, carried values...); `continue` gives the next
-                     carried values, `break` the results; when the range is exhausted the carried values are the results
+    if %c            two regions, each ending in `yield` (of the results) or in an exit (break, return...)
+    for lo hi step   one region with arguments (induction variable, loop-carried values...); `continue` passes the next
+                     loop-carried values, `break` the results; if the range is exhausted, the loop-carried values are
+                     the results
     loop             the same without a range: ends only by `break` (or return)
 
-`break` and `continue` may stand in nested `if`s and belong to the innermost loop. `return` may stand anywhere until the
-pass `lower_exits` has made the normal form.
+`break` and `continue` may be nested in `if`s and belong to the innermost loop. `return` may occur anywhere before the
+pass `lower_exits`, which establishes the normal form.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ __all__ = ["Function", "Module", "Op", "Region", "Value"]
 
 
 class Value:
-    """One SSA value: the result of an operation, an argument of a region, or a function's parameter."""
+    """An SSA value: the result of an operation, an argument of a region, or a function's parameter."""
 
     __slots__ = ("index", "name", "owner", "type")
 
@@ -37,7 +39,7 @@ class Value:
 
     @property
     def op(self) -> Op | None:
-        """The operation that defines the value, None for arguments and parameters."""
+        """The operation that defines the value; None for arguments and parameters."""
         return self.owner if isinstance(self.owner, Op) else None
 
     def __repr__(self) -> str:
@@ -45,7 +47,7 @@ class Value:
 
 
 class Op:
-    """One operation. `name` is a row of the op table."""
+    """An operation; `name` is a row of the op table."""
 
     __slots__ = ("attrs", "loc", "name", "operands", "regions", "results")
 
@@ -72,7 +74,7 @@ class Op:
         return value
 
     def walk(self) -> Iterator[Op]:
-        """This operation and all inside it, in program order."""
+        """Iterate over this operation and all nested ones, in program order."""
         yield self
         for region in self.regions:
             yield from region.walk()
@@ -82,7 +84,7 @@ class Op:
 
 
 class Region:
-    """A list of operations that ends in a terminator, with arguments for loops and functions."""
+    """A list of operations that ends in a terminator; with arguments, for loops and functions."""
 
     __slots__ = ("args", "ops")
 
@@ -96,17 +98,17 @@ class Region:
         return self.ops[-1]
 
     def walk(self) -> Iterator[Op]:
-        """All operations inside, in program order."""
+        """Iterate over all operations in the region, nested ones included, in program order."""
         for op in self.ops:
             yield from op.walk()
 
 
 @dataclass(slots=True)
 class Function:
-    """A kernel or a device function: parameters are the arguments of `body`.
+    """A kernel or a device function; the parameters are the arguments of `body`.
 
-    A kernel has no results; its `attrs` hold `local_size` (three ints), and `strict`, `fast_math`, `subgroups` (flags)
-    where set.
+    A kernel has no results. Its `attrs` have `local_size` (three ints) and, where set, the flags `strict`, `fast_math`
+    and `subgroups`.
     """
 
     name: str
@@ -122,7 +124,7 @@ class Function:
 
 @dataclass(slots=True)
 class Module:
-    """A kernel, the device functions that it calls (by name), and the places that can report."""
+    """A kernel, the device functions that it calls (by name), and the sites that can report."""
 
     kernel: Function
     functions: dict[str, Function] = field(default_factory=dict)
@@ -132,7 +134,7 @@ class Module:
         return [*self.functions.values(), self.kernel]
 
     def add_site(self, site: ReportSite) -> int:
-        """The number (from 0) of a report site; equal sites share one."""
+        """Return the number (from 0) of a report site, adding it if it is new; equal sites share a number."""
         if site in self.sites:
             return self.sites.index(site)
         self.sites.append(site)

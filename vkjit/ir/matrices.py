@@ -1,7 +1,7 @@
-"""Rules of operations on cooperative matrices that the words of a signature don't say.
+"""Verification of operations on cooperative matrices, beyond what their signatures state.
 
-Enters: an operation whose name begins with `mat_`. Leaves: a list of complaints, empty where it fits. Holds: the
-matrices of a product go together (m x k, k x n, m x n), their uses are a, b and acc; elements are floats or integers.
+The checks return lists of errors, empty for valid operations. The shapes of a product have to match (m x k, k x n, m x
+n), its operands have the uses a, b and acc, and elements are floats or integers.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ __all__ = ["LAYOUTS", "MAPS", "USES", "matrix_errors", "units_of"]
 USES = ("a", "b", "acc")
 LAYOUTS = ("row", "column")
 MAPS = {"add": 2, "sub": 2, "mul": 2, "neg": 1}
-"""Elementwise operations, with the number of their operands."""
+"""The operations of `mat_map`, with their number of operands."""
 
 
 def units_of(op: Op) -> tuple[int, int]:
-    """How many rows of memory a `mat_load` or `mat_store` covers, and elements of the array in each."""
+    """Return the number of rows in memory that a `mat_load` or `mat_store` covers, and of array elements in each."""
     array, matrix = op.operands[0].type, op.result.type if op.name == "mat_load" else op.operands[-1].type
     assert isinstance(array, Array)
     assert isinstance(matrix, Matrix)
@@ -28,7 +28,7 @@ def units_of(op: Op) -> tuple[int, int]:
 
 
 def matrix_errors(op: Op) -> list[str]:
-    """What is wrong with an operation on matrices by itself."""
+    """Return what is invalid about an operation on matrices."""
     errors = [error for value in (*op.operands, *op.results) for error in _type_errors(value)]
     if errors:
         return errors
@@ -39,14 +39,16 @@ def matrix_errors(op: Op) -> list[str]:
 
 
 def _type_errors(value: Value) -> list[str]:
-    found = value.type
-    if not isinstance(found, Matrix):
+    matrix = value.type
+    if not isinstance(matrix, Matrix):
         return []
-    if found.use not in USES:
-        return [f"the use of {found} isn't one of {', '.join(USES)}"]
-    if found.rows < 1 or found.columns < 1:
-        return [f"{found} has no elements"]
-    return [] if found.dtype.kind in ("float", "int", "uint") else [f"{found} has elements of kind {found.dtype.kind}"]
+    if matrix.use not in USES:
+        return [f"the use of {matrix} isn't one of {', '.join(USES)}"]
+    if matrix.rows < 1 or matrix.columns < 1:
+        return [f"{matrix} has no elements"]
+    return (
+        [] if matrix.dtype.kind in ("float", "int", "uint") else [f"{matrix} has elements of kind {matrix.dtype.kind}"]
+    )
 
 
 def _access_errors(op: Op) -> list[str]:

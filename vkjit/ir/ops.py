@@ -1,13 +1,16 @@
-"""THE op table: one row per operation drives builder, verifier, printer, parser, interpreter, folder and emitters.
+"""The op table: one row for each operation, which drives builder, verifier, printer, parser, interpreter, folder and
+emitters.
 
-A row's `signature` reads "operands -> result". Its words:
+A row's `signature` has the form "operands -> result", written with these words:
+
     T, S     a scalar or vector type; the same letter is the same type throughout. `of` limits the dtype's kind of T
     bool     a boolean of T's shape            index, u32, i32   that scalar
     array    an array                          element           the array's element type
     *index   as many indices as the array has dimensions (one for a linear array)
-    *any     any number of values              type              what the attribute `type` says
-    nothing after the arrow: no result; "*": given by the regions or the callee
-Adding an operation is adding a row (and, if it is structured or touches memory, one case in interpreter and emitter).
+    *any     any number of values              type              the type in the attribute `type`
+    no word after the arrow: no result; "*": given by the regions or the callee
+
+To add an operation, add a row and, if it is structured or accesses memory, a case in the interpreter and the emitters.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ __all__ = ["OPS", "Effect", "OpInfo", "info"]
 
 
 class Effect:
-    """What an operation does besides computing; a plain namespace of strings."""
+    """Side effects of operations, as a namespace of strings."""
 
     NONE = "none"
     READ = "read"  # of memory
@@ -34,21 +37,21 @@ class Effect:
     ALLOCATE = "allocate"  # a new array
     SYNC = "sync"  # barriers and fences: order memory
     REPORT = "report"  # visible to the user
-    HINT = "hint"  # nothing: what it says may be relied on after it
-    CONTROL = "control"  # structured control flow, its effect is that of its regions
+    HINT = "hint"  # none: later code may rely on what it states
+    CONTROL = "control"  # structured control flow: has the effects of its regions
     EXIT = "exit"  # terminators
 
 
 @dataclass(frozen=True, slots=True)
 class OpInfo:
-    """One row.
+    """A row of the op table.
 
-    `speculatable`: may run where the program would not have run it. `convergent`: depends on which invocations run it
-    together, so it must not move into or out of control flow. `uniformity`: "operands" (uniform if they are),
-    "always", "never", "load" (see language reference), "workgroup" (same value in the whole workgroup), "subgroup".
+    `speculatable`: may run where the program wouldn't run it. `convergent`: depends on which invocations run it
+    together, so it must not move into or out of control flow. `uniformity`: "operands" (uniform if they are), "always",
+    "never", "load" (see the language reference), "workgroup" (the same value in the whole workgroup), "subgroup".
     `meaning`: the NumPy function. `ulp`: error bound of float results against the exact value (0: correctly rounded,
-    None: not a number). `spirv`: instruction by kind of the (first) operand; "glsl:Name" is of GLSL.std.450; a kind
-    that is missing has to be lowered before emission. `attrs`: required attributes.
+    None: no bound). `spirv`: the instruction by kind of the (first) operand; "glsl:Name" is in GLSL.std.450. Kinds that
+    are missing have to be lowered before emission. `attrs`: required attributes.
     """
 
     name: str
@@ -77,7 +80,7 @@ class OpInfo:
 
     @property
     def elementwise(self) -> bool:
-        """Computes each lane from its operands alone."""
+        """True if each lane of the result depends on that lane of the operands only."""
         return self.meaning is not None or self.name in ("cast", "bitcast", "const")
 
 
@@ -91,7 +94,7 @@ KINDS: dict[str, frozenset[str]] = {
     "bits": frozenset({"bool", "int", "uint", "index"}),
     "float": frozenset({"float"}),
 }
-"""Words of `of` to kinds of dtypes."""
+"""The kinds of dtypes that each word of `of` stands for."""
 
 
 def _row(name: str, signature: str, doc: str, of: str = "any", **columns: Any) -> None:
@@ -104,7 +107,7 @@ def _row(name: str, signature: str, doc: str, of: str = "any", **columns: Any) -
 
 
 def info(name: str) -> OpInfo:
-    """The row of an operation."""
+    """Return the row of an operation."""
     return OPS[name]
 
 
@@ -238,7 +241,7 @@ _row(
     spirv={"uint": "glsl:FindUMsb"},
 )
 
-# -- comparison and choice
+# -- comparison and selection
 _row("eq", "T T -> bool", "Equal.", commutative=True, spirv={**_all("IEqual", "FOrdEqual"), "bool": "LogicalEqual"})
 _row(
     "ne",
@@ -262,7 +265,7 @@ _row("isnan", "T -> bool", "Is NaN.", "float", spirv={"float": "IsNan"})
 _row("isinf", "T -> bool", "Is an infinity.", "float", spirv={"float": "IsInf"})
 _row("isfinite", "T -> bool", "Neither NaN nor an infinity.", "float")
 
-# -- rounding and functions
+# -- rounding and mathematical functions
 for _name, _glsl in {"floor": "Floor", "ceil": "Ceil", "trunc": "Trunc", "round": "RoundEven"}.items():
     _row(_name, "T -> T", f"{_name} to an integral value.", "float", ulp=0, spirv={"float": f"glsl:{_glsl}"})
 for _name, _glsl, _ulp in (
@@ -297,7 +300,7 @@ _row("vec_make", "*any -> type", "A vector from its components.", attrs=("type",
 _row("vec_extract", "S -> type", "Component `lane` of a vector.", attrs=("lane", "type"))
 _row("vec_insert", "S T -> S", "A vector with component `lane` replaced.", attrs=("lane",))
 
-# -- ids
+# -- ids of invocations
 for _name, _uniform, _text in (
     ("global_id", "never", "Id of the invocation in the grid"),
     ("local_id", "never", "Id of the invocation in its workgroup"),
@@ -416,7 +419,7 @@ _row(
     **_SG,
 )
 
-# -- cooperative matrices: each subgroup has one of its own, all its invocations take part
+# -- cooperative matrices: held by a subgroup, whose invocations all take part
 _MATRIX: dict[str, Any] = {"speculatable": False, "convergent": True, "uniformity": "subgroup"}
 _row("mat_fill", "S -> type", "The matrix whose elements are all the operand.", attrs=("type",), **_MATRIX)
 _row(
@@ -447,7 +450,7 @@ _row(
 _row("mat_map", "*any -> type", "`op` (add sub mul neg) of elements.", attrs=("op", "type"), **_MATRIX)
 _row("mat_cast", "matrix -> type", "A matrix with its elements converted.", attrs=("type",), **_MATRIX)
 
-# -- tiles: values that the invocations of a scope hold together; `lower_tiles` takes them apart
+# -- tiles: values distributed over the invocations of a scope, until the pass `lower_tiles`
 _TILE: dict[str, Any] = {"speculatable": False, "convergent": True, "uniformity": "workgroup"}
 _row(
     "tile_map",

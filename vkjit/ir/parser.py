@@ -1,8 +1,7 @@
-"""Reads the text form of the IR back (see `printer`), for tests and tools; the grammar is `ir.lark`.
+"""Parser for the text form of the IR (see `printer`), for tests and tools; the grammar is `ir.lark`.
 
-Enters: text. Leaves: a Module, such that printing it gives the text again. Operands may be defined later in the
-function: whether a definition is visible where it is used is for `verify` to say. Faults of the text raise
-CompileError with line and column.
+Printing the parsed module gives the same text again. Operands may be defined later in the function: `verify` checks
+whether definitions are visible at their uses. Syntax errors raise CompileError with line and column.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def _grammar() -> Any:
 
 
 def parse_module(text: str, file: str = "<ir>") -> Module:
-    """The module that the text describes; `file` names it in errors. Raises CompileError."""
+    """Parse a module. `file` names the text in errors. Raises CompileError."""
     from lark.exceptions import UnexpectedInput
 
     text = text if text.endswith("\n") else text + "\n"
@@ -49,10 +48,10 @@ def _unexpected(error: Any, text: str, file: str) -> CompileError:
     if line < 1 or line > text.count("\n") + 1:
         line = text.count("\n") + 1
     token = getattr(error, "token", None)
-    found = "the end of the text" if token is not None and token.type == "$END" else repr(str(token or error.char))
-    wanted = getattr(error, "expected", None) or getattr(error, "allowed", None) or ()
-    expected = ", ".join(sorted(str(w) for w in wanted if not str(w).startswith("__")))
-    return _error(f"found {found}, expected one of {expected}", text, file, line, column - 1)
+    shown = "the end of the text" if token is not None and token.type == "$END" else repr(str(token or error.char))
+    names = getattr(error, "expected", None) or getattr(error, "allowed", None) or ()
+    expected = ", ".join(sorted(str(w) for w in names if not str(w).startswith("__")))
+    return _error(f"found {shown}, expected one of {expected}", text, file, line, column - 1)
 
 
 def _error(reason: str, text: str, file: str, line: int, column: int) -> CompileError:
@@ -61,7 +60,7 @@ def _error(reason: str, text: str, file: str, line: int, column: int) -> Compile
 
 
 class _Reader:
-    """Turns the tree into IR. `pending` holds the operations whose operands are still names."""
+    """Converts the syntax tree to IR. `pending` has the operations whose operands are still names."""
 
     def __init__(self, file: str, text: str) -> None:
         self.file = file
@@ -114,8 +113,8 @@ class _Reader:
         for op, operands in self.pending:
             op.operands = [self.operand(token) for token in operands]
         result_types = self.types(results.children[0]) if results else []
-        found = self.attributes(attrs.children[0]) if attrs else {}
-        return Function(str(name), region, result_types, found, self.location(loc))
+        function_attrs = self.attributes(attrs.children[0]) if attrs else {}
+        return Function(str(name), region, result_types, function_attrs, self.location(loc))
 
     def operand(self, token: Any) -> Value:
         value = self.values.get(str(token))
@@ -140,20 +139,20 @@ class _Reader:
 
     def op(self, tree: Any) -> Op:
         defs, name, inputs, attrs, types, loc, regions = tree.children
-        found = self.attributes(attrs) if attrs else {}
+        op_attrs = self.attributes(attrs) if attrs else {}
         operands: list[Any] = []
         for item in inputs.children if inputs else ():
             if item.data == "use":
                 operands.append(item.children[0])
             else:
-                found["value"] = self.attribute(item)
+                op_attrs["value"] = self.attribute(item)
         result_types = self.types(types) if types else []
         names = defs.children if defs else []
         if len(names) != len(result_types):
             raise self.fail(f"{len(names)} results but {len(result_types)} types", name)
-        if "type" in _attribute_names(str(name)) and "type" not in found and len(result_types) == 1:
-            found["type"] = result_types[0]
-        op = Op(str(name), [], result_types, found, None, self.location(loc))
+        if "type" in _attribute_names(str(name)) and "type" not in op_attrs and len(result_types) == 1:
+            op_attrs["type"] = result_types[0]
+        op = Op(str(name), [], result_types, op_attrs, None, self.location(loc))
         for token, value in zip(names, op.results, strict=True):
             self.define(token, value)
         self.pending.append((op, operands))
@@ -207,10 +206,10 @@ class _Reader:
         return Array(self.element(element), len(shape), space=str(space), shape=shape, **flags)
 
     def element(self, tree: Any) -> Scalar | Vector:
-        found = self.type(tree)
-        if not isinstance(found, (Scalar, Vector)):
-            raise self.fail(f"{found} can't be the element of an array", tree)
-        return found
+        parsed = self.type(tree)
+        if not isinstance(parsed, (Scalar, Vector)):
+            raise self.fail(f"{parsed} can't be the element of an array", tree)
+        return parsed
 
     def flags(self, tokens: list[Any]) -> dict[str, Any]:
         for token in tokens:
@@ -219,10 +218,10 @@ class _Reader:
         return {str(token): True for token in tokens}
 
     def dtype(self, token: Any) -> DType:
-        found = dtypes.by_name.get(str(token))
-        if found is None:
+        named = dtypes.by_name.get(str(token))
+        if named is None:
             raise self.fail(f"no element type is named {token}", token)
-        return found
+        return named
 
 
 def _attribute_names(name: str) -> tuple[str, ...]:

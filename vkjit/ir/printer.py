@@ -1,8 +1,8 @@
-"""The text of the IR: what `parser` reads back to the same module.
+"""Printer for the text form of the IR, which `parser` reads back to the same module.
 
-Enters: a module, function or operation (also an invalid one: unknown values show as `%?name`). Leaves: text. Names
-of values are unique within a function and follow the hints of `Value.name`; values without a hint are numbered in the
-order of the text::
+Prints modules, functions and operations, also invalid ones (unknown values show as `%?name`). Names of values are
+unique within a function and follow the hints of `Value.name`; values without a hint are numbered in the order of the
+text::
 
     kernel @scale(%a: f32, %x: array<f32, 1, inout>) attrs {local_size = (64, 1, 1)} {
       %i = global_id {dim = 0} : index
@@ -19,8 +19,8 @@ order of the text::
       return
     }
 
-The attribute `type` isn't printed: it is the type of the result. Regions with arguments show them before the brace, as
-in `for %lo, %hi, %step, %init : f32 (%k: index, %sum: f32) {`.
+The attribute `type` isn't printed: it is the type of the result. Arguments of a region precede its brace, as in `for
+%lo, %hi, %step, %init : f32 (%k: index, %sum: f32) {`.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class _Names:
 
 
 def name_values(function: Function) -> dict[Value, str]:
-    """The name, without its %, of each value that the function defines."""
+    """Return the name, without its %, of each value that the function defines."""
     names = _Names()
     names.region(function.body)
     return names.of
@@ -89,7 +89,9 @@ def _float_text(value: float) -> str:
 
 
 def attribute_text(value: Any) -> str:
-    """The text of an attribute's value; what the text form can't hold shows as `?repr`, which doesn't parse."""
+    """Return the text of an attribute's value. Values that the text form can't represent show as `?repr`, which doesn't
+    parse.
+    """
     if value is None or isinstance(value, bool):
         return {None: "none", True: "true", False: "false"}[value]
     if type(value) is int:
@@ -118,7 +120,7 @@ def _location(loc: Loc) -> str:
 
 
 class _Printer:
-    """Collects lines; `indent` counts two spaces each."""
+    """Collects lines; an `indent` is two spaces."""
 
     def __init__(self, locations: bool, names: Mapping[Value, str] | None = None) -> None:
         self.lines: list[str] = []
@@ -130,7 +132,7 @@ class _Printer:
         return f"%{name}" if name is not None else f"%?{_INVALID.sub('_', value.name)}"
 
     def line(self, op: Op) -> str:
-        """The operation without its regions."""
+        """Return the text of an operation without its regions."""
         parts = [f"{', '.join(map(self.value, op.results))} = {op.name}" if op.results else op.name]
         attrs = {k: v for k, v in op.attrs.items() if not self._implied(op, k)}
         inputs = [self.value(v) for v in op.operands]
@@ -179,7 +181,7 @@ class _Printer:
 
 
 def print_module(module: Module, *, locations: bool = False) -> str:
-    """The text of a module: its report sites, its device functions, its kernel."""
+    """Return the text of a module: its report sites, its device functions, its kernel."""
     printer = _Printer(locations)
     for number, site in enumerate(module.sites):
         text = f"{attribute_text(site.kind)}, {attribute_text(site.message)}"
@@ -191,12 +193,12 @@ def print_module(module: Module, *, locations: bool = False) -> str:
 
 
 def print_function(function: Function, *, locations: bool = False) -> str:
-    """The text of one device function."""
+    """Return the text of one device function."""
     printer = _Printer(locations)
     printer.function(function, "func")
     return "\n".join(printer.lines) + "\n"
 
 
 def print_op(op: Op, names: Mapping[Value, str] | None = None) -> str:
-    """An operation without its regions; `names` (see `name_values`) are those of its function."""
+    """Return the text of an operation without its regions. `names` (see `name_values`) are those of its function."""
     return _Printer(False, names).line(op) + (" {...}" if op.regions else "")

@@ -1,8 +1,8 @@
-"""What all passes share: walking, counting uses, replacing, cloning, asking about control flow.
+"""Utilities for passes: walk, count uses, replace, clone, and query control flow.
 
-Nothing here keeps lists of users: a pass that replaces values collects a mapping from old to new and applies it in
-the one walk that it makes anyway (`rewrite_region`) or at its end (`replace_uses`). All functions take time in
-proportion to the IR that they touch.
+There are no use lists: a pass that replaces values collects a mapping from old to new values, and applies it in the
+walk that it makes anyway (`rewrite_region`) or at its end (`replace_uses`). All functions take linear time in the size
+of the IR that they touch.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ __all__ = [
 LOOPS = frozenset({"for", "loop"})
 
 
-# -- asking
+# -- queries
 
 
 def constant_of(value: Value) -> Any:
-    """The Python number of a constant; None for any other value."""
+    """Return the Python number of a constant; None for any other value."""
     op = value.op
     return op.attrs["value"] if op is not None and op.name == "const" else None
 
@@ -52,7 +52,7 @@ def is_constant(value: Value) -> bool:
 
 
 def exits_of(region: Region) -> Iterator[Op]:
-    """The `break`s and `continue`s that belong to the loop whose body is `region`."""
+    """Iterate over the `break`s and `continue`s that belong to the loop whose body is `region`."""
     for op in region.ops:
         if op.name in ("break", "continue"):
             yield op
@@ -62,19 +62,19 @@ def exits_of(region: Region) -> Iterator[Op]:
 
 
 def breaks_of(loop: Op) -> list[Op]:
-    """The `break`s that end a loop."""
+    """Return the `break`s of a loop."""
     return [op for op in exits_of(loop.regions[0]) if op.name == "break"]
 
 
 def completes(op: Op) -> bool:
-    """False when control never reaches what follows: an `if` that leaves both ways, a `loop` without `break`."""
+    """False if control never reaches the next operation: an `if` that exits on both sides, a `loop` without `break`."""
     if op.name == "if":
         return any(region.ops and region.ops[-1].name == "yield" for region in op.regions)
     return op.name != "loop" or any(e.name == "break" for e in exits_of(op.regions[0]))
 
 
 def outer_values(region: Region) -> list[Value]:
-    """The values from outside that a region uses, in the order of their first use."""
+    """Return the values defined outside of a region that it uses, in the order of their first use."""
     own = set(region.args)
     for op in region.walk():
         own.update(op.results)
@@ -84,7 +84,7 @@ def outer_values(region: Region) -> list[Value]:
 
 
 def walk_with_parents(region: Region, parents: tuple[Op, ...] = ()) -> Iterator[tuple[Op, tuple[Op, ...]]]:
-    """Each operation in program order with the operations around it, outermost first."""
+    """Iterate over all operations in program order, each with its enclosing operations, outermost first."""
     for op in region.ops:
         yield op, parents
         for inner in op.regions:
@@ -92,27 +92,27 @@ def walk_with_parents(region: Region, parents: tuple[Op, ...] = ()) -> Iterator[
 
 
 def use_counts(region: Region) -> Counter[Value]:
-    """How often each value is an operand inside the region."""
+    """Count how often each value is an operand inside the region."""
     return Counter(value for op in region.walk() for value in op.operands)
 
 
 def used_values(region: Region) -> set[Value]:
-    """The values that are operands inside the region."""
+    """Return the values that are operands inside the region."""
     return {value for op in region.walk() for value in op.operands}
 
 
-# -- replacing
+# -- replacement
 
 
 def resolve(mapping: Mapping[Value, Value], value: Value) -> Value:
-    """Follows a chain of replacements to its end."""
+    """Follow a chain of replacements to its end."""
     while value in mapping:
         value = mapping[value]
     return value
 
 
 def replace_uses(region: Region, mapping: Mapping[Value, Value]) -> None:
-    """Replaces operands inside the region; chains in the mapping are followed."""
+    """Replace operands inside the region. Chains in the mapping are followed."""
     if not mapping:
         return
     for op in region.walk():
@@ -121,12 +121,15 @@ def replace_uses(region: Region, mapping: Mapping[Value, Value]) -> None:
 
 
 Rule = Callable[[Op, Builder], "Sequence[Value] | None"]
-"""Looks at one operation (operands already replaced). None keeps it; otherwise the values that stand for its results:
-the operation goes, and what the rule built with the builder stands in its place."""
+"""Rewrites one operation, whose operands are already replaced. Returns None to keep it, else the values that replace
+its results; what the rule appended to the builder then takes the operation's place.
+"""
 
 
 def rewrite_region(region: Region, rule: Rule, mapping: dict[Value, Value] | None = None) -> dict[Value, Value]:
-    """Applies a rule to each operation in program order, outer ones before those inside; gives the replacements."""
+    """Apply a rule to each operation in program order, outer operations before nested ones. Returns the mapping from
+    old to new values.
+    """
     mapping = {} if mapping is None else mapping
     source, region.ops = region.ops, []
     builder = Builder(region)
@@ -150,7 +153,9 @@ def rewrite_region(region: Region, rule: Rule, mapping: dict[Value, Value] | Non
 
 
 def clone_op(op: Op, mapping: dict[Value, Value]) -> Op:
-    """A copy of an operation with its regions; `mapping` gives values for operands and receives the copies' results."""
+    """Return a copy of an operation with its regions. `mapping` gives the new operands, and receives the copies'
+    results.
+    """
     operands = [mapping.get(value, value) for value in op.operands]
     copy = Op(op.name, operands, [r.type for r in op.results], dict(op.attrs), None, op.loc)
     for old, new in zip(op.results, copy.results, strict=True):
@@ -161,7 +166,7 @@ def clone_op(op: Op, mapping: dict[Value, Value]) -> Op:
 
 
 def clone_region(region: Region, mapping: dict[Value, Value]) -> Region:
-    """A copy of a region; `mapping` as for `clone_op`."""
+    """Return a copy of a region; `mapping` is as for `clone_op`."""
     copy = Region([a.type for a in region.args], [a.name for a in region.args])
     mapping.update(zip(region.args, copy.args, strict=True))
     copy.ops = [clone_op(op, mapping) for op in region.ops]
@@ -169,12 +174,12 @@ def clone_region(region: Region, mapping: dict[Value, Value]) -> Region:
 
 
 def clone_function(function: Function) -> Function:
-    """A copy that shares nothing that a pass may change."""
+    """Return a copy that shares nothing that a pass may change."""
     body = clone_region(function.body, {})
     return Function(function.name, body, list(function.result_types), dict(function.attrs), function.loc)
 
 
 def clone_module(module: Module) -> Module:
-    """A copy that shares nothing that a pass may change."""
+    """Return a copy that shares nothing that a pass may change."""
     functions = {name: clone_function(function) for name, function in module.functions.items()}
     return Module(clone_function(module.kernel), functions, list(module.sites))

@@ -1,8 +1,7 @@
-"""What each elementwise operation means, as a NumPy function: the definition that folder and interpreter share.
+"""Semantics of elementwise operations as NumPy functions: the reference that constant folder and interpreter share.
 
-Enters: NumPy arrays (or scalars) that have the operation's type already. Leaves: an array of the result type.
-Nothing here warns or raises on special values: integers wrap, division of integers by zero gives 0, floats follow
-IEEE.
+The functions take NumPy arrays (or scalars) of the operation's type, and return an array of the result type. Nothing
+here warns or raises on special values: integers wrap, integer division by zero gives 0, floats follow IEEE 754.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ Array = Any
 
 
 def quiet() -> np.errstate:
-    """The context in which the functions below are to be called."""
+    """Return the context manager in which to call the functions below; it silences NumPy's floating-point warnings."""
     return np.errstate(all="ignore")
 
 
@@ -30,7 +29,7 @@ def _is_float(x: Array) -> bool:
 
 
 def _guarded(x: Array, y: Array, function: Callable[[Array, Array], Array]) -> Array:
-    """Integer division: 0 where the divisor is 0, wrapped where the quotient overflows."""
+    """Divide integers: 0 where the divisor is 0, wrapped where the quotient overflows."""
     one = np.asarray(y).dtype.type(1)
     zero = y == 0
     return np.where(zero, np.asarray(x).dtype.type(0), function(x, np.where(zero, one, y)))
@@ -68,7 +67,7 @@ def truncrem(x: Array, y: Array) -> Array:
 
 
 def _ordered_min(x: Array, y: Array) -> Array:
-    """Minimum with NaN passed on and -0 < +0."""
+    """Return the minimum; NaN propagates, and -0 < +0."""
     if not _is_float(x):
         return np.minimum(x, y)
     lower = np.where(np.signbit(x), x, y)
@@ -76,6 +75,7 @@ def _ordered_min(x: Array, y: Array) -> Array:
 
 
 def _ordered_max(x: Array, y: Array) -> Array:
+    """Return the maximum; NaN propagates, and -0 < +0."""
     if not _is_float(x):
         return np.maximum(x, y)
     upper = np.where(np.signbit(x), y, x)
@@ -92,7 +92,7 @@ def shl(x: Array, y: Array) -> Array:
 
 
 def shr(x: Array, y: Array) -> Array:
-    """Arithmetic for signed types, logical for unsigned ones."""
+    """Shift right: arithmetic for signed types, logical for unsigned ones."""
     return np.right_shift(x, _shift_amount(x, y))
 
 
@@ -101,7 +101,9 @@ def bit_not(x: Array) -> Array:
 
 
 def _wide(x: Array) -> Array:
-    """Narrow floats computed in float64 and rounded: the same on every processor, whatever NumPy's vector code does."""
+    """Convert f16 and f32 to float64. Computing in float64 and rounding gives the same results on every CPU,
+    independent of NumPy's vectorized code.
+    """
     return x.astype(np.float64) if np.asarray(x).dtype in (np.float16, np.float32) else x
 
 
@@ -165,7 +167,7 @@ def _float_pow(x: Array, y: Array) -> Array:
 
 
 def _int_pow(x: Array, y: Array) -> Array:
-    """Wrapping power; negative exponents give Python's value truncated: 0, except for bases 1 and -1."""
+    """Compute a wrapping power. Negative exponents give the truncated result: 0, except for the bases 1 and -1."""
     result = np.ones_like(x)
     base, exponent = np.array(x), np.array(y)
     negative = exponent < 0
@@ -188,7 +190,7 @@ def power(x: Array, y: Array) -> Array:
 
 
 def _saturate(x: Array, target: np.dtype[Any]) -> Array:
-    """Float to integer: truncated, held at the type's ends, NaN gives 0."""
+    """Convert floats to integers: truncate, saturate at the limits of the type, NaN gives 0."""
     info = np.iinfo(target)
     wide = np.trunc(x.astype(np.float64))
     below, above, nan = wide < float(info.min), wide >= float(info.max) + 1.0, np.isnan(wide)
@@ -199,7 +201,7 @@ def _saturate(x: Array, target: np.dtype[Any]) -> Array:
 
 
 def to_bf16(x: Array) -> Array:
-    """float32 rounded to the nearest bf16 (ties to even), still carried as float32."""
+    """Round float32 to the nearest bf16 (ties to even); the result is still a float32 array."""
     bits = np.asarray(x, dtype=np.float32).view(np.uint32)
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) & np.uint32(0xFFFF0000)
     rounded = np.where(np.isnan(x), np.uint32(0x7FC00000), rounded).astype(np.uint32)
@@ -207,7 +209,7 @@ def to_bf16(x: Array) -> Array:
 
 
 def cast(x: Array, source: DType, target: DType) -> Array:
-    """The value conversion of the language: floats to integers saturate, integers wrap, anything to bool is `!= 0`."""
+    """Convert values as the language does: float to integer saturates, integers wrap, conversion to bool is `!= 0`."""
     x = np.asarray(x)
     if target.kind == "bool":
         return x != 0
@@ -288,4 +290,4 @@ MEANING: dict[str, Callable[..., Array]] = {
     "hypot": _rounded(np.hypot),
     "copysign": np.copysign,
 }
-"""Operation name to NumPy function. `cast` and `bitcast` need the types and are treated by their own functions."""
+"""Operation name to NumPy function. `cast` and `bitcast` need the types and are handled separately."""

@@ -1,7 +1,7 @@
-"""Checks one operation against its row of the op table: operands, results, attributes.
+"""Verification of an operation against its row of the op table: operands, results, attributes.
 
-Enters: an operation. Leaves: a list of complaints, empty where it fits. What lies around the operation (scopes,
-regions, terminators) is checked by `verify`.
+The checks return lists of errors, empty for valid operations. `verify` checks the context of an operation: scopes,
+regions, terminators.
 """
 
 from __future__ import annotations
@@ -25,8 +25,27 @@ _ORDERS = frozenset({"relaxed", "acquire", "release", "acq_rel"})
 _SCOPES = frozenset({"subgroup", "workgroup", "device"})
 
 
+_MAX_VALID = 1 << 16
+_valid: set[tuple[Any, ...]] = set()
+"""Names and types of operations without attributes and regions that are known to be valid: most operations repeat them."""
+
+
 def signature_errors(op: Op, row: OpInfo) -> list[str]:
-    """What is wrong with the operation by itself."""
+    """Return what is invalid about the operation itself."""
+    if op.attrs or op.regions:
+        return _errors(op, row)
+    key = (op.name, *[v.type for v in op.operands], None, *[r.type for r in op.results])
+    if key in _valid:
+        return []
+    errors = _errors(op, row)
+    if not errors:
+        if len(_valid) >= _MAX_VALID:
+            _valid.clear()
+        _valid.add(key)
+    return errors
+
+
+def _errors(op: Op, row: OpInfo) -> list[str]:
     errors = [f"attribute {name} is missing" for name in row.attrs if name not in op.attrs]
     if len(op.regions) != row.regions:
         errors.append(f"expected {row.regions} regions, found {len(op.regions)}")
@@ -41,7 +60,7 @@ def signature_errors(op: Op, row: OpInfo) -> list[str]:
 
 
 def constant_fits(value: Any, dtype: DType) -> bool:
-    """True when a Python number can stand for a constant of the dtype."""
+    """True if a Python number is a valid constant of the dtype."""
     if dtype.kind == "bool":
         return type(value) is bool
     if dtype.is_float:
@@ -51,7 +70,7 @@ def constant_fits(value: Any, dtype: DType) -> bool:
 
 
 def _expand(op: Op, row: OpInfo) -> tuple[str, ...]:
-    """The signature's words, one per operand: `*index` and `*any` repeated as often as they have to be."""
+    """Return the signature's words, one per operand, with `*index` and `*any` repeated as needed."""
     words: list[str] = []
     for word in row.operands:
         if word == "*index":
@@ -78,12 +97,12 @@ def _operand_errors(op: Op, row: OpInfo) -> list[str]:
     return errors
 
 
-def _expected(word: str, bound: dict[str, Type], operands: Sequence[Value], found: Type) -> Type | None:
-    """The type that an operand has to have; None where anything will do."""
+def _expected(word: str, bound: dict[str, Type], operands: Sequence[Value], actual: Type) -> Type | None:
+    """Return the type that an operand must have; None if any type is valid."""
     if word in _FIXED:
         return _FIXED[word]
     if word == "offset":
-        return found if found in (INDEX, I32) else INDEX
+        return actual if actual in (INDEX, I32) else INDEX
     if word in ("T", "S"):
         return bound[word]
     if word == "bool":
@@ -96,11 +115,11 @@ def _expected(word: str, bound: dict[str, Type], operands: Sequence[Value], foun
 
 def _kind_errors(bound: dict[str, Type], row: OpInfo) -> list[str]:
     errors = []
-    for word, found in bound.items():
-        if not isinstance(found, (Scalar, Vector)):
-            errors.append(f"{found} isn't a scalar or vector, as {word} has to be")
-        elif word == "T" and found.dtype.kind not in KINDS[row.of]:
-            errors.append(f"{found} isn't one of: {', '.join(sorted(KINDS[row.of]))}")
+    for word, operand_type in bound.items():
+        if not isinstance(operand_type, (Scalar, Vector)):
+            errors.append(f"{operand_type} isn't a scalar or vector, as {word} has to be")
+        elif word == "T" and operand_type.dtype.kind not in KINDS[row.of]:
+            errors.append(f"{operand_type} isn't one of: {', '.join(sorted(KINDS[row.of]))}")
     return errors
 
 
@@ -108,10 +127,10 @@ def _result_errors(op: Op, row: OpInfo) -> list[str]:
     if row.result == "*":
         return []
     expected = _result_types(op, row)
-    found = [r.type for r in op.results]
-    if expected == found:
+    actual = [r.type for r in op.results]
+    if expected == actual:
         return []
-    return [f"results have types ({_types(found)}), expected ({_types(expected)})"]
+    return [f"results have types ({_types(actual)}), expected ({_types(expected)})"]
 
 
 def _types(types: Sequence[Type]) -> str:
@@ -185,7 +204,7 @@ def _choices(op: Op, name: str) -> frozenset[Any] | None:
 
 
 def _shape_errors(op: Op) -> list[str]:
-    """Rules that the signature's words don't say, by operation."""
+    """Check the rules that a signature can't express, by operation."""
     if op.name.startswith("mat_"):
         return matrix_errors(op)
     if op.name.startswith("tile_"):
@@ -224,13 +243,13 @@ def _array_errors(op: Op) -> list[str]:
 
 
 def _views(target: Array, array: Array) -> bool:
-    """Whether elements of the target are made of whole elements of the array."""
+    """True if an element of the target consists of whole elements of the array."""
     size, own = _bytes(target), _bytes(array)
     return target.space == array.space and (size == own or (array.space == "global" and size % own == 0))
 
 
 def _bytes(array: Array) -> int:
-    """Bytes of one element."""
+    """Return the size of one element in bytes."""
     lanes = array.element.size if isinstance(array.element, Vector) else 1
     return lanes * array.dtype.itemsize
 

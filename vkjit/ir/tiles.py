@@ -1,7 +1,7 @@
-"""Rules of operations on tiles that the words of a signature don't say.
+"""Verification of operations on tiles, beyond what their signatures state.
 
-Enters: an operation whose name begins with `tile_`. Leaves: a list of complaints, empty where it fits. Holds: all tiles of an
-operation have one scope and at least one axis; what a region of a tile operation gets and yields are single elements.
+The checks return lists of errors, empty for valid operations. All tiles of an operation have the same scope and at
+least one axis; the region of a tile operation takes and yields single elements.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ HIGHEST_RANK = 4
 
 
 def broadcast_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
-    """The shape of an elementwise operation, by NumPy's rules; None where there is none."""
+    """Return the shape of an elementwise operation by NumPy's broadcasting rules; None if the shapes don't broadcast."""
     rank = max(map(len, shapes), default=0)
     result = []
     for axis in range(-rank, 0):
@@ -29,12 +29,12 @@ def broadcast_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None
 
 
 def reduced_shape(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
-    """The shape without an axis; (1,) where nothing would be left."""
+    """Return the shape without an axis; (1,) if no axis remains."""
     return (*shape[:axis], *shape[axis + 1 :]) or (1,)
 
 
 def tile_errors(op: Op) -> list[str]:
-    """What is wrong with an operation on tiles by itself."""
+    """Return what is invalid about an operation on tiles."""
     tiles = [value.type for value in (*op.operands, *op.results) if isinstance(value.type, Tile)]
     if len({tile.scope for tile in tiles}) > 1:
         return ["tiles of a workgroup and of a subgroup don't go together"]
@@ -49,8 +49,8 @@ def tile_errors(op: Op) -> list[str]:
 
 
 def _tile(op: Op, place: int = 0) -> Tile | None:
-    found = op.operands[place].type if place < len(op.operands) else None
-    return found if isinstance(found, Tile) else None
+    kind = op.operands[place].type if place < len(op.operands) else None
+    return kind if isinstance(kind, Tile) else None
 
 
 def _region_errors(op: Op) -> list[str]:
@@ -63,10 +63,10 @@ def _region_errors(op: Op) -> list[str]:
     expected = [INDEX] * len(shape) + [Scalar(t.dtype) for t in tiles]
     if [a.type for a in op.regions[0].args] != expected:
         return [f"the region's arguments are not ({', '.join(map(str, expected))})"]
-    end = op.regions[0].ops[-1] if op.regions[0].ops else None
-    yields = [v.type for v in end.operands] if end is not None else []
-    wanted = [Scalar(op.attrs["type"].dtype)] if op.name == "tile_map" else []
-    return [] if yields == wanted else [f"the region has to yield ({', '.join(map(str, wanted))})"]
+    terminator = op.regions[0].ops[-1] if op.regions[0].ops else None
+    yields = [v.type for v in terminator.operands] if terminator is not None else []
+    expected_yield = [Scalar(op.attrs["type"].dtype)] if op.name == "tile_map" else []
+    return [] if yields == expected_yield else [f"the region has to yield ({', '.join(map(str, expected_yield))})"]
 
 
 def _access_errors(op: Op) -> list[str]:

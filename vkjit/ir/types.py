@@ -1,8 +1,4 @@
-"""The types of IR values.
-
-Enters: element types of `dtypes`. Leaves: `Scalar`, `Vector`, `Array` and their text. One value has one type; a type is
-compared by its fields.
-"""
+"""The types of IR values. Types are immutable and compared by their fields."""
 
 from __future__ import annotations
 
@@ -17,12 +13,12 @@ __all__ = ["BOOL", "F32", "I32", "INDEX", "U32", "Array", "Matrix", "Scalar", "T
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """The root of the IR's types."""
+    """The base class of the IR's types."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scalar(Type):
-    """One element of a dtype (also `index`)."""
+    """A scalar of a dtype, including `index`."""
 
     dtype: DType
 
@@ -45,10 +41,10 @@ class Vector(Type):
 class Array(Type):
     """A strided array.
 
-    `space` is "global", "shared" or "local"; shared and local arrays have a static C-order `shape`. `access` of a
-    global array is "in", "out" or "inout". `contiguous` promises C order: strides follow from the extents. `restrict`
-    promises that no other array of the kernel overlaps it, unless neither is written. A `linear` array is rank 1,
-    indexed by the offset in elements from its first element, of unknown extent.
+    `space` is "global", "shared" or "local"; shared and local arrays have a static `shape` in C order. `access` of a
+    global array is "in", "out" or "inout". `contiguous` promises C order: the strides follow from the extents.
+    `restrict` promises that no other array of the kernel overlaps this one, unless neither is written. A `linear` array
+    has rank 1 and unknown extent, and is indexed by the offset in elements from its first element.
     """
 
     element: Scalar | Vector
@@ -75,9 +71,10 @@ class Array(Type):
 
 @dataclass(frozen=True, slots=True)
 class Matrix(Type):
-    """A cooperative matrix: `rows` x `columns` elements spread over a subgroup, in a layout that only the device knows.
+    """A cooperative matrix: `rows` x `columns` elements distributed over a subgroup in a layout that only the device
+    knows.
 
-    `use` is "a" or "b" for the factors of a product, "acc" for what is added and for the result.
+    `use` is "a" or "b" for the operands of a product, "acc" for the accumulator and the result.
     """
 
     dtype: DType
@@ -91,8 +88,8 @@ class Matrix(Type):
 
 @dataclass(frozen=True, slots=True)
 class Tile(Type):
-    """Elements of a `shape` known at compile time that all invocations of a `scope` ("workgroup" or "subgroup") hold
-    together; who holds which is decided by the pass `lower_tiles`.
+    """A block of elements with a static `shape`, distributed over the invocations of a `scope` ("workgroup" or
+    "subgroup"). The pass `lower_tiles` chooses the layout.
     """
 
     dtype: DType
@@ -109,7 +106,7 @@ class Tile(Type):
 
 
 def scalar(dtype: DType) -> Scalar:
-    """The scalar type of a dtype."""
+    """Return the scalar type of a dtype."""
     return Scalar(dtype)
 
 

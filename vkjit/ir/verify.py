@@ -1,37 +1,42 @@
-"""Checks every rule of the IR and reports all that is broken, not only the first.
+"""The IR verifier: check all rules of the IR and report every violation, not only the first.
 
-A module is valid when all of these hold.
+A module is valid if all of these hold.
 
  1. Names: each operation is a row of the op table.
- 2. Signatures: number and types of operands and results, attributes and number of regions are those of the row.
- 3. Ownership: a result belongs to its operation, an argument to its region; no operation or region stands in two
-    places.
- 4. Visibility: an operand is defined earlier in the same region, is an argument of it, or is visible at the operation
-    around it; nothing of another function is used.
- 5. Endings: a region is not empty and its last operation, and no other, is a terminator.
- 6. `if`: regions without arguments, that end in `yield` with the types of the results, or in an exit. When neither
+ 2. Signatures: number and types of operands and results, attributes, and number of regions are those of the row.
+ 3. Ownership: a result belongs to its operation, an argument to its region; no operation or region occurs twice.
+ 4. Visibility: an operand is defined earlier in the same region, is an argument of it, or is visible at the enclosing
+    operation; values of other functions aren't used.
+ 5. Terminators: a region isn't empty; its last operation, and no other, is a terminator.
+ 6. `if`: the regions have no arguments, and end in `yield` with the types of the results, or in an exit. If neither
     region yields, there are no results.
- 7. Loops: the body's arguments are the carried values (for `for`, after the induction variable, which has the type of
-    the bounds); `continue` gives them, `break` gives the results. The results of `for` have the types of the carried
-    values.
- 8. `yield` ends a region of an `if`; `break` and `continue` stand in a loop; `return` has the types of the function's
-    results.
- 9. `unreachable` ends a region directly after an operation that never completes (an `if` that exits both ways, a
-    `loop` without `break`), and such an operation is always followed by it; at the end of a function's body `return`
-    of poison will do.
+ 7. Loops: the body's arguments are the loop-carried values (for `for`, after the induction variable, which has the type
+    of the bounds); `continue` passes them on, `break` passes the results. The results of `for` have the types of the
+    loop-carried values.
+ 8. `yield` ends a region of an `if` or of a tile operation; `break` and `continue` are inside a loop; `return` has the
+    types of the function's results.
+ 9. `unreachable` ends a region directly after an operation that never completes (an `if` that exits on both sides, a
+    `loop` without `break`), and such an operation is always followed by it; at the end of a function's body, `return`
+    of poison is allowed instead.
 10. Arrays are parameters, allocations or `linear`, never results of control flow or operands of `select`.
-11. Calls: the callee is in the module, takes and gives the types of the call, and no function calls itself in a circle.
+11. Calls: the callee is in the module, takes and returns the types of the call, and no function is recursive.
 12. The kernel has no results; its `local_size` is three positive ints.
 13. Reports: `site` is a site of the module.
-In form "normal" (after `lower_exits`) also:
-14. `return` is the last operation of the function's body and stands nowhere else.
-In form "primitive" (what emitters take) also:
-15. Nothing is called, and there are no functions but the kernel.
+
+In the form "normal" (after `lower_exits`) also:
+
+14. `return` is the last operation of the function's body and occurs nowhere else.
+
+In the form "primitive" (the input of emitters) also:
+
+15. There are no calls, and no functions besides the kernel.
 16. Arrays are accessed through linear ones.
 17. An operation that computes has a SPIR-V instruction for the kind of its operands.
 """
 
 from __future__ import annotations
+
+import functools
 
 from ..errors import InternalError
 from .core import Function, Module, Op, Region, Value
@@ -48,31 +53,31 @@ _LOOPS = ("for", "loop")
 
 
 def verify(module: Module, form: str = "high") -> None:
-    """Raises InternalError that lists all violations; `form` is "high", "normal" or "primitive"."""
-    found = violations(module, form)
-    if found:
-        listing = "\n".join(found)
-        raise InternalError(f"invalid IR ({form} form), {len(found)} violations:\n{listing}")
+    """Raise InternalError listing all violations, if there are any. `form` is "high", "normal" or "primitive"."""
+    errors = violations(module, form)
+    if errors:
+        listing = "\n".join(errors)
+        raise InternalError(f"invalid IR ({form} form), {len(errors)} violations:\n{listing}")
 
 
 def violations(module: Module, form: str = "high") -> list[str]:
-    """All violations, each with the operation and its location."""
+    """Return all violations, each with the operation and its location."""
     if form not in FORMS:
         raise InternalError(f"no form of the IR is named {form!r}: expected one of {', '.join(FORMS)}")
-    found: list[str] = []
+    errors: list[str] = []
     seen: set[int] = set()
     for function in module.all_functions():
         checker = _Checker(module, function, form, seen)
         checker.function_rules()
-        found += checker.found
-    found += _call_circles(module)
+        errors += checker.found
+    errors += _call_cycles(module)
     if form == "primitive" and module.functions:
-        found.append(f"functions remain beside the kernel: {', '.join(sorted(module.functions))} (15)")
-    return found
+        errors.append(f"functions remain beside the kernel: {', '.join(sorted(module.functions))} (15)")
+    return errors
 
 
 class _Checker:
-    """One function. `seen` holds the identities of operations and regions already met in the module."""
+    """Checks one function. `seen` has the identities of the operations and regions already visited in the module."""
 
     def __init__(self, module: Module, function: Function, form: str, seen: set[int]) -> None:
         self.module = module
@@ -80,9 +85,13 @@ class _Checker:
         self.form = form
         self.seen = seen
         self.found: list[str] = []
-        self.names = name_values(function)
         self.visible: set[Value] = set()
         self.loops: list[Op] = []
+
+    @functools.cached_property
+    def names(self) -> dict[Value, str]:
+        """Names for what is said; a valid function needs none."""
+        return name_values(self.function)
 
     def complain(self, op: Op, rule: int, text: str) -> None:
         where = f"@{self.function.name}, {op.loc}"
@@ -103,7 +112,7 @@ class _Checker:
     # -- regions
 
     def region(self, region: Region, parent: Op | None) -> None:
-        """Checks a region's operations; what it defines is visible only inside."""
+        """Check a region's operations; the values that it defines are visible only inside."""
         if id(region) in self.seen:
             self.found.append(f"@{self.function.name}: one region stands in two places (3)")
             return
@@ -119,8 +128,8 @@ class _Checker:
             defined += op.results
             self.visible.update(op.results)
         if not region.ops or not self.is_terminator(region.ops[-1]):
-            around = f" of {print_op(parent, self.names)}" if parent else ""
-            self.found.append(f"@{self.function.name}: a region{around} has no terminator (5)")
+            parent_text = f" of {print_op(parent, self.names)}" if parent else ""
+            self.found.append(f"@{self.function.name}: a region{parent_text} has no terminator (5)")
         self.visible.difference_update(defined)
 
     @staticmethod
@@ -151,7 +160,7 @@ class _Checker:
         self.special_rules(op, row)
 
     def is_end(self, region: Region, position: int) -> bool:
-        """True for what may follow an operation that never completes."""
+        """True if the operations from `position` on may follow an operation that never completes."""
         following = [op.name for op in region.ops[position:]]
         if region is self.function.body and following[-1:] == ["return"]:
             return set(following[:-1]) <= {"poison"}
@@ -163,8 +172,8 @@ class _Checker:
                 self.complain(op, 3, f"result {number} isn't owned by the operation")
         for number, value in enumerate(op.operands):
             if value not in self.visible:
-                known = "isn't visible here" if value in self.names else "belongs to no operation of this function"
-                self.complain(op, 4, f"operand {number} {known}")
+                problem = "isn't visible here" if value in self.names else "belongs to no operation of this function"
+                self.complain(op, 4, f"operand {number} {problem}")
 
     # -- structured operations
 
@@ -197,9 +206,9 @@ class _Checker:
         if op.name == "for":
             self.same(op, 7, "results", [r.type for r in op.results], carried)
 
-    def same(self, op: Op, rule: int, what: str, found: list[Type], expected: list[Type]) -> None:
-        if found != expected:
-            text = f"({', '.join(map(str, found))}), expected ({', '.join(map(str, expected))})"
+    def same(self, op: Op, rule: int, what: str, actual: list[Type], expected: list[Type]) -> None:
+        if actual != expected:
+            text = f"({', '.join(map(str, actual))}), expected ({', '.join(map(str, expected))})"
             self.complain(op, rule, f"{what}: {text}")
 
     # -- terminators
@@ -215,7 +224,7 @@ class _Checker:
                 self.complain(op, 14, "return stands inside control flow")
         elif op.name == "yield":
             if parent is not None and parent.name in ("tile_map", "tile_each"):
-                return  # what is yielded is a matter of the operation's own rules
+                return  # `tile_errors` checks what is yielded
             if parent is None or parent.name != "if":
                 self.complain(op, 8, "yield ends a region of something that isn't an if")
             else:
@@ -230,7 +239,7 @@ class _Checker:
         if self.form != "high" and region is self.function.body and op.name != "return":
             self.complain(op, 14, "the function's body has to end in return")
 
-    # -- the rest
+    # -- other rules
 
     def special_rules(self, op: Op, row: OpInfo) -> None:
         if op.name == "call":
@@ -268,18 +277,18 @@ class _Checker:
                 self.complain(op, 17, f"no SPIR-V instruction for kind {kind!r}")
 
 
-def _call_circles(module: Module) -> list[str]:
-    """One complaint for each function that can reach itself through calls."""
+def _call_cycles(module: Module) -> list[str]:
+    """Return an error for each cycle of calls."""
     calls = {
         function.name: {op.attrs.get("callee") for op in function.body.walk() if op.name == "call"}
         for function in module.functions.values()
     }
     done: set[str] = set()
-    found: list[str] = []
+    errors: list[str] = []
 
     def visit(name: str, path: tuple[str, ...]) -> None:
         if name in path:
-            found.append(
+            errors.append(
                 f"functions call themselves in a circle: {' -> '.join((*path[path.index(name) :], name))} (11)"
             )
         elif name in calls and name not in done:
@@ -289,4 +298,4 @@ def _call_circles(module: Module) -> list[str]:
 
     for name in calls:
         visit(name, ())
-    return found
+    return errors

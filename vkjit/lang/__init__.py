@@ -1,4 +1,7 @@
-"""What kernels call: signatures and docstrings, no bodies. The front end knows each function by its identity."""
+"""The kernel language: signatures and docstrings of the functions that kernels call.
+
+The functions have no bodies: the front end recognizes each function object and compiles calls of it.
+"""
 
 from __future__ import annotations
 

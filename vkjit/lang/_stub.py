@@ -1,4 +1,4 @@
-"""Marks the functions that exist inside kernels only."""
+"""Stubs for functions that exist only inside kernels."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 _HOST: dict[Any, Callable[..., Any]] = {}
-"""Stub to the function that it is on the host."""
+"""Stub to its host implementation."""
 
 
 def register_host(stub: Any, function: Callable[..., Any]) -> None:
-    """Gives a stub a meaning outside kernels: there it calls `function`. Refuses a second one."""
+    """Register `function` as what a stub calls outside of kernels. Raises InternalError if the stub has one already."""
     if stub in _HOST:
         raise InternalError(f"{stub.__name__} has a meaning outside kernels already")
     _HOST[stub] = function
 
 
 def kernel_only(function: Function) -> Function:
-    """The stub with its signature and docstring; calling it outside a kernel raises VkjitError, unless it has a meaning
-    there, as the functions have that tensors share with kernels.
+    """Return a stub with the signature and docstring of `function`.
+
+    Outside of kernels the stub calls its host implementation if one is registered, as for functions that tensors share
+    with kernels; else it raises VkjitError.
     """
     name = function.__qualname__
 

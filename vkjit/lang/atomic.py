@@ -1,7 +1,13 @@
-"""Atomic operations on one element: `vk.atomic.add(x, i, v)`, `vk.atomic.add(x, (i, j), v)`.
+"""Atomic operations on one array element: `vk.atomic.add(x, i, v)` or, for several axes, `vk.atomic.add(x, (i, j), v)`.
 
 `order` is "relaxed", "acquire", "release" or "acq_rel"; `scope` is "workgroup" or "device". Read-modify-write
-operations give the old value. Floats have add, sub, min, max, exchange, load and store.
+operations return the old value. Floats support add, sub, min, max, exchange, load and store.
+
+Example, a histogram::
+
+    @vk.kernel(over="x")
+    def histogram(x: vk.In[vk.i32, "N"], counts: vk.InOut[vk.i32, "B"]):
+        vk.atomic.add(counts, x[vk.global_id(0)], 1)
 """
 
 from __future__ import annotations
@@ -15,54 +21,54 @@ __all__ = ["add", "and_", "cas", "exchange", "load", "max", "min", "or_", "store
 
 @kernel_only
 def add(array: Any, index: Any, value: Any, *, order: str = "relaxed", scope: str = "device") -> Any:
-    """Adds `value`; gives the old element."""
+    """Atomically add `value` to an element and return its old value."""
 
 
 @kernel_only
 def sub(array: Any, index: Any, value: Any, *, order: str = "relaxed", scope: str = "device") -> Any:
-    """Subtracts `value`; gives the old element."""
+    """Atomically subtract `value` from an element and return its old value."""
 
 
 @kernel_only
 def min(array: Any, index: Any, value: Any, *, order: str = "relaxed", scope: str = "device") -> Any:
-    """Stores the minimum of element and `value`; gives the old element."""
+    """Atomically replace an element by the minimum of it and `value`; return its old value."""
 
 
 @kernel_only
 def max(array: Any, index: Any, value: Any, *, order: str = "relaxed", scope: str = "device") -> Any:
-    """Stores the maximum of element and `value`; gives the old element."""
+    """Atomically replace an element by the maximum of it and `value`; return its old value."""
 
 
 @kernel_only
 def and_(array: Any, index: Any, value: Any, *, order: str = "relaxed", scope: str = "device") -> Any:
-    """Stores the bitwise and of element and `value`; gives the old element."""
+    """Atomically replace an element by its bitwise and with `value`; return its old value."""
 
 
 @kernel_only
 def or_(array: Any, index: Any, value: Any, *, order: str = "relaxed", scope: str = "device") -> Any:
-    """Stores the bitwise or of element and `value`; gives the old element."""
+    """Atomically replace an element by its bitwise or with `value`; return its old value."""
 
 
 @kernel_only
 def xor(array: Any, index: Any, value: Any, *, order: str = "relaxed", scope: str = "device") -> Any:
-    """Stores the bitwise exclusive or of element and `value`; gives the old element."""
+    """Atomically replace an element by its bitwise exclusive or with `value`; return its old value."""
 
 
 @kernel_only
 def exchange(array: Any, index: Any, value: Any, *, order: str = "relaxed", scope: str = "device") -> Any:
-    """Stores `value`; gives the old element."""
+    """Atomically replace an element by `value` and return its old value."""
 
 
 @kernel_only
 def cas(array: Any, index: Any, expected: Any, value: Any, *, order: str = "relaxed", scope: str = "device") -> Any:
-    """Stores `value` if the element equals `expected`; gives the old element either way."""
+    """Compare and swap: store `value` if the element equals `expected`. Returns the old value either way."""
 
 
 @kernel_only
 def load(array: Any, index: Any, *, order: str = "relaxed", scope: str = "device") -> Any:
-    """The element, read atomically."""
+    """Atomically load an element."""
 
 
 @kernel_only
 def store(array: Any, index: Any, value: Any, *, order: str = "relaxed", scope: str = "device") -> Any:
-    """Writes `value` atomically."""
+    """Atomically store `value` to an element."""

@@ -1,4 +1,4 @@
-"""Loops that Python has no word for, and promises to the compiler."""
+"""Loops, promises to the compiler, and parameters to tune."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Tune", "assume_uniform", "grid_stride", "tune", "unroll"]
 
 @kernel_only
 def unroll(start: int | Iterable[Any], stop: int | None = None, step: int = 1) -> Any:
-    """A loop that is written out: `for t in vk.unroll(n)`; bounds are known at compile time, as is `t` in the body.
+    """Unroll a loop: `for t in vk.unroll(n)`. The bounds are compile-time constants, and so is `t` in the body.
 
     Takes the arguments of `range`, or a tuple.
     """
@@ -22,36 +22,43 @@ def unroll(start: int | Iterable[Any], stop: int | None = None, step: int = 1) -
 
 @kernel_only
 def grid_stride(stop: Any, dim: int = 0) -> Any:
-    """A loop from `global_id(dim)` to `stop` (exclusive) in steps of the grid's size: each index is visited once."""
+    """Loop from `global_id(dim)` to `stop` (exclusive) in steps of the grid's size, so that the grid visits each index
+    once.
+
+    Example::
+
+        for i in vk.grid_stride(len(x)):
+            y[i] = 2 * x[i]
+    """
 
 
 @kernel_only
 def assume_uniform(value: Any) -> Any:
-    """The value, promised to be the same in the whole workgroup (subgroup); checked with `debug=True`."""
+    """Return the value, promised to be the same in the whole workgroup (or subgroup). `debug=True` checks the promise."""
 
 
 @kernel_only
 def assume(condition: Any) -> None:
-    """Promises that a condition holds wherever the program comes by, so that the compiler may rely on it.
+    """Promise that a condition holds whenever control reaches this statement, so that the compiler can rely on it.
 
-    Used are comparisons of integers (ranges, which of two is the smaller), and `n % 16 == 0` with a constant power of two (wide
-    accesses). The interpreter and `debug=True` report a promise that doesn't hold, as a `vk.AssumptionError`; elsewhere the
-    results are undefined then.
+    The compiler uses comparisons of integers (their ranges, and which of two is smaller) and `n % 16 == 0` with a
+    constant power of two (vectorized accesses). The interpreter and `debug=True` report a broken promise as a
+    `vk.AssumptionError`; elsewhere results are undefined then.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Tune:
-    """Values among which the library chooses by measuring."""
+    """Values to choose from by measurement."""
 
     choices: tuple[Any, ...]
 
 
 def tune(*choices: Any) -> Any:
-    """Lets the library choose a Const parameter or a local size among `choices`, by measuring; the first is the
-    default.
+    """Declare choices for a Const parameter or a local size, of which the library selects the fastest by measurement.
 
-    Raises ArgumentError without choices.
+    The first choice is the default. Raises ArgumentError without choices. Example: `BLOCK: vk.Const[int] = vk.tune(64,
+    128)`.
     """
     if not choices:
         raise ArgumentError("vk.tune() needs at least one choice, as in vk.tune(64, 128)")

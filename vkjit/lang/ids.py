@@ -1,4 +1,4 @@
-"""Where an invocation stands in its launch."""
+"""Ids of invocations and workgroups, and the sizes of workgroup and grid."""
 
 from __future__ import annotations
 
@@ -11,27 +11,28 @@ __all__ = ["global_id", "group_id", "local_id", "local_size", "num_groups"]
 
 @kernel_only
 def global_id(dim: int = 0) -> Any:
-    """The id of the invocation in the whole grid along `dim` (0, 1 or 2), an `index`.
+    """Return the id of the invocation in the whole grid along `dim` (0, 1 or 2), an `index`.
 
-    In an `over=` kernel: the logical index along axis `rank - 1 - dim` of that array, at any rank.
+    In an `over=` kernel: the index of the invocation's element along axis `rank - 1 - dim` of that array, for arrays of
+    any rank.
     """
 
 
 @kernel_only
 def local_id(dim: int = 0) -> Any:
-    """The id of the invocation in its workgroup along `dim` (0, 1 or 2), an `index`."""
+    """Return the id of the invocation in its workgroup along `dim` (0, 1 or 2), an `index`."""
 
 
 @kernel_only
 def group_id(dim: int = 0) -> Any:
-    """The id of the workgroup in the grid along `dim` (0, 1 or 2), an `index`; the same in the whole workgroup."""
+    """Return the id of the workgroup in the grid along `dim` (0, 1 or 2), an `index`; uniform in the workgroup."""
 
 
 @kernel_only
 def local_size(dim: int = 0) -> Any:
-    """Invocations of a workgroup along `dim` (0, 1 or 2), an `index`."""
+    """Return the number of invocations of a workgroup along `dim` (0, 1 or 2), an `index`."""
 
 
 @kernel_only
 def num_groups(dim: int = 0) -> Any:
-    """Workgroups of the grid along `dim` (0, 1 or 2), an `index`."""
+    """Return the number of workgroups of the grid along `dim` (0, 1 or 2), an `index`."""

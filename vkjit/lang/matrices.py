@@ -1,9 +1,16 @@
-"""Cooperative matrices: products of small matrices that all invocations of a subgroup compute together.
+"""Cooperative matrices: small matrices that all invocations of a subgroup hold and multiply together.
 
-`sg = vk.subgroup()` has the methods below. A matrix is a value that the whole subgroup holds in a layout that only the
-device knows: it is loaded from and stored to slices, multiplied, added, scaled and converted, never indexed. Which
-shapes and types there are differs from device to device: `vk.device().caps.matrices` lists them, and a kernel that asks
-for others is a FeatureError that says what the device has.
+`sg = vk.subgroup()` has the methods below. A matrix is distributed over the subgroup in a layout that only the device
+knows. It can be loaded from and stored to slices, multiplied, added, scaled and converted, but not indexed. The
+supported shapes and types depend on the device: `vk.device().caps.matrices` lists them. A kernel that uses others
+raises FeatureError, which says what the device supports.
+
+Example, a product of f16 matrices for one 16 x 16 block of the result::
+
+    acc = sg.matrix((16, 16), vk.f32)
+    for k in range(0, a.shape[1], 16):
+        acc = sg.mma(sg.load(a[i : i + 16, k : k + 16], "a"), sg.load(b[k : k + 16, j : j + 16], "b"), acc)
+    sg.store(c[i : i + 16, j : j + 16], acc)
 """
 
 from __future__ import annotations
@@ -16,32 +23,32 @@ __all__ = ["SubgroupMatrices"]
 
 
 class SubgroupMatrices:
-    """The methods of a subgroup that make and use cooperative matrices."""
+    """The methods of a subgroup for cooperative matrices."""
 
     @kernel_only
     def matrix(self, shape: tuple[int, int], dtype: Any, value: Any = 0, use: str = "acc") -> Any:
-        """A matrix of `shape` (rows, columns) that holds `value` everywhere, for `use` "a", "b" or "acc".
+        """Return a matrix of `shape` (rows, columns) filled with `value`; `use` is "a", "b" or "acc".
 
-        The value is the same in the whole subgroup.
+        The value must be the same in the whole subgroup.
         """
 
     @kernel_only
     def load(self, source: Any, use: str = "", layout: str = "row", dtype: Any = None, pad: Any = 0) -> Any:
-        """A tile of the subgroup, as `wg.load` makes one; with a `use` the matrix in a slice of two dimensions, as in
-        `sg.load(a[i:i+16, k:k+16], "a")`.
+        """Load a tile of the subgroup, as `wg.load` does; with a `use`, load a matrix from a two-dimensional slice, as
+        in `sg.load(a[i:i+16, k:k+16], "a")`.
 
-        `use` is "a" (the left factor), "b" (the right one) or "acc". With `layout="column"` the slice holds the matrix
-        transposed: its rows are the matrix' columns. `dtype` says what the bytes are where the array's elements are
-        something else, such as vectors: a row of two `vk.vec(vk.u32, 4)` is a row of 16 `vk.f16`.
+        `use` is "a" (left operand), "b" (right operand) or "acc" (accumulator). With `layout="column"` the slice holds
+        the matrix transposed: its rows are the columns of the matrix. `dtype` is the type of the matrix if the array
+        has other elements, such as vectors: a row of two `vk.vec(vk.u32, 4)` is a row of 16 `vk.f16`.
 
-        The slice lies in a global array that is contiguous, or in shared memory, and inside it: edges aren't padded. Rows
-        begin at multiples of 16 bytes, and so does the slice in its row (or at multiples of what a row of it takes, if
-        that is less).
+        The slice has to lie in shared memory or in a contiguous global array, and inside of it: edges aren't padded.
+        Rows have to start at multiples of 16 bytes, and so does the slice in its row (or at multiples of the size of
+        its row, if that is smaller).
         """
 
     @kernel_only
     def mma(self, a: Any, b: Any, acc: Any) -> Any:
-        """acc + a @ b for matrices of m x k, k x n and m x n elements, in the type of `acc`.
+        """Return acc + a @ b for matrices of m x k, k x n and m x n elements, in the type of `acc`.
 
-        Floats are multiplied and added in an order, and rounded in places, that the device chooses; integers wrap.
+        The device chooses the order of the additions of floats, and where they are rounded; integers wrap.
         """

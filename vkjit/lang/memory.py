@@ -1,4 +1,4 @@
-"""Memory of workgroups and invocations, and its ordering."""
+"""Shared and local arrays, barriers and fences."""
 
 from __future__ import annotations
 
@@ -11,25 +11,36 @@ __all__ = ["barrier", "fence", "local", "shared"]
 
 @kernel_only
 def shared(dtype: Any, shape: int | tuple[int, ...]) -> Any:
-    """An array that the workgroup shares, C order, uninitialised. The shape is known at compile time.
+    """Return an array in shared memory, in C order and uninitialized. The shape must be known at compile time.
 
-    One array per place in the program, however often control passes it. Not in `over=` kernels.
+    Each call in the source is one array for the workgroup, no matter how often control reaches it. Not available in
+    `over=` kernels.
+
+    Example::
+
+        buffer = vk.shared(vk.f32, 256)
+        buffer[vk.local_id(0)] = x[i]
+        vk.barrier()
     """
 
 
 @kernel_only
 def local(dtype: Any, shape: int | tuple[int, ...]) -> Any:
-    """An array of this invocation alone, C order, uninitialised. The shape is known at compile time."""
+    """Return an array private to this invocation, in C order and uninitialized. The shape must be known at compile
+    time.
+    """
 
 
 @kernel_only
 def barrier() -> Any:
-    """Waits until the whole workgroup has come here; orders shared and global memory among its invocations.
+    """Wait until all invocations of the workgroup reach this point; orders their accesses to shared and global memory.
 
-    Must be in control flow that is uniform in the workgroup. Not in `over=` kernels.
+    Must be in control flow that is uniform in the workgroup. Not available in `over=` kernels.
     """
 
 
 @kernel_only
 def fence(scope: str = "device") -> Any:
-    """Orders this invocation's memory accesses at `scope`, "workgroup" or "device"; waits for nobody."""
+    """Order this invocation's memory accesses at `scope`, "workgroup" or "device", without waiting for other
+    invocations.
+    """

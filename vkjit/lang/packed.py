@@ -1,8 +1,8 @@
-"""Floats of 8 bits: `vk.f8e4m3` and `vk.f8e5m2`, types of memory whose values are `f32` in kernels.
+"""8-bit floats `vk.f8e4m3` and `vk.f8e5m2`: storage types whose values are `f32` in kernels.
 
-Reading an element decodes it, storing one rounds to nearest, ties to even; what is too large becomes NaN (e4m3, which has no
-infinity) or infinity (e5m2). Called in a kernel, the type rounds a number. In NumPy they are the types `float8_e4m3fn` and
-`float8_e5m2` of the package ml_dtypes, or their bits as uint8.
+Reading an element decodes it; storing rounds to nearest, ties to even. Values that are too large become NaN (e4m3,
+which has no infinity) or infinity (e5m2). Calling the type in a kernel rounds a value. In NumPy they are the types
+`float8_e4m3fn` and `float8_e5m2` of the package ml_dtypes, or their bits as uint8.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ __all__ = ["PackedFloat", "f8e4m3", "f8e5m2"]
 
 @dataclass(frozen=True, slots=True)
 class PackedFloat:
-    """A float of one sign bit, exponent bits and `mantissa` bits; `numpy` is its name in ml_dtypes.
+    """An 8-bit float type: a sign bit, exponent bits with bias `bias`, and `mantissa` bits; `numpy` is its name in
+    ml_dtypes.
 
-    `largest` is the bits of the largest finite number, `overflow` those of what is larger, `nan` those of NaN.
+    `largest`, `overflow` and `nan` are the bits of the largest finite number, of larger numbers, and of NaN.
     """
 
     name: str
@@ -41,10 +42,10 @@ class PackedFloat:
 if TYPE_CHECKING:
 
     class f8e4m3(Element):  # noqa: N801  (a class to a type checker)
-        """Four bits of exponent, three of mantissa, no infinity; up to 448."""
+        """4 exponent bits, 3 mantissa bits, no infinity; the largest value is 448."""
 
     class f8e5m2(Element):  # noqa: N801
-        """Five bits of exponent, two of mantissa; up to 57344."""
+        """5 exponent bits, 2 mantissa bits; the largest finite value is 57344."""
 
 else:
     f8e4m3 = PackedFloat("f8e4m3", 3, 7, 0x7E, 0x7F, 0x7F, "float8_e4m3fn")

@@ -1,9 +1,19 @@
-"""Structs: named groups of values, `@vk.struct` on a class with annotated fields.
+"""Structs: values with named fields, declared by `@vk.struct` on a class with annotated fields.
 
 Fields are dtypes, vectors, other structs, arrays of known size (`vk.Array[vk.f32, "3 3"]`), or type variables (which
-take any number). In a kernel the class makes values from its fields, in order or by keyword; values copy on assignment.
-Functions in the class are device functions, whose first parameter is the value. Arrays of structs are NumPy's structured
-arrays with `struct_dtype(S)`; on the host the class makes one such record.
+take any number type). In a kernel, calling the class makes a value from its fields, in order or by keyword; assignment
+copies values. Functions in the class are device functions with the value as first parameter. Arrays of structs are
+NumPy structured arrays of type `struct_dtype(S)`; on the host, calling the class makes one NumPy record.
+
+Example::
+
+    @vk.struct
+    class Point:
+        x: vk.f32
+        y: vk.f32
+
+        def length(self):
+            return vk.hypot(self.x, self.y)
 """
 
 from __future__ import annotations
@@ -21,20 +31,21 @@ __all__ = ["Struct", "StructType", "on_host", "struct", "struct_dtype"]
 Class = TypeVar("Class", bound=type)
 
 _HOST: dict[str, Callable[..., Any]] = {}
-"""What structs are outside kernels: "dtype" gives the NumPy type of a struct, "make" a record of fields."""
+"""The host implementation of structs: "dtype" returns the NumPy type of a struct, "make" a record from its fields."""
 
 
 def on_host(**functions: Callable[..., Any]) -> None:
-    """Gives structs their meaning outside kernels. Refuses a second one."""
+    """Register the host implementation of structs. Raises InternalError for functions that are registered already."""
     if _HOST.keys() & functions.keys():
         raise InternalError(f"structs have {', '.join(functions)} on the host already")
     _HOST.update(functions)
 
 
 class StructType:
-    """What `@vk.struct` makes of a class: `name`, the names of the `fields`, `defaults` of some, `cls` as written.
+    """A struct type, as `@vk.struct` returns it: `name`, the names of the `fields`, the `defaults` of some of them, and
+    the decorated class `cls`.
 
-    `scope` holds the variables of the place where the decorator ran, for annotations that are text.
+    `scope` has the variables at the decorator, to resolve annotations that are strings.
     """
 
     def __init__(self, cls: type, scope: Mapping[str, Any] | None = None) -> None:
@@ -49,7 +60,7 @@ class StructType:
         functools.update_wrapper(cast(Any, self), cls, updated=())
 
     def __call__(self, *fields: Any, **named: Any) -> Any:
-        """On the host: a record of the struct's NumPy type, to pass to kernels."""
+        """Return a record of the struct's NumPy type on the host, to pass to kernels."""
         return _HOST["make"](self, fields, named)
 
     def __repr__(self) -> str:
@@ -57,8 +68,10 @@ class StructType:
 
 
 def struct_dtype(struct: Any) -> Any:
-    """The NumPy type of a struct's elements in memory, laid out as `np.dtype(..., align=True)`; bool is one byte, bf16 is
-    uint16, a vector or an array a subarray. Raises ArgumentError for what is no struct, or has fields of a type variable.
+    """Return the NumPy type of a struct's elements in memory, laid out as by `np.dtype(..., align=True)`.
+
+    A bool is one byte, a bf16 is a uint16, and a vector or an array is a subarray. Raises ArgumentError if `struct`
+    isn't a struct or has fields of a type variable.
     """
     return _HOST["dtype"](struct)
 
@@ -67,19 +80,19 @@ if TYPE_CHECKING:
     from typing_extensions import dataclass_transform
 
     class Struct(Any):
-        """The base of a struct whose arrays a type checker shall accept: `p[i].x` where p is `vk.In[S, "N"]`."""
+        """Optional base class of structs for type checkers, so that they accept `p[i].x` where p is `vk.In[S, "N"]`."""
 
     @dataclass_transform()
     def struct(cls: Class) -> Class:
-        """Makes a struct of a class with annotated fields. Raises ArgumentError for a class without any."""
+        """Make a struct from a class with annotated fields. Raises ArgumentError if the class has none."""
         ...
 
 else:
 
     class Struct:
-        """The base of a struct whose arrays a type checker shall accept: `p[i].x` where p is `vk.In[S, "N"]`."""
+        """Optional base class of structs for type checkers, so that they accept `p[i].x` where p is `vk.In[S, "N"]`."""
 
     def struct(cls):
-        """Makes a struct of a class with annotated fields. Raises ArgumentError for a class without any."""
+        """Make a struct from a class with annotated fields. Raises ArgumentError if the class has none."""
         frame = sys._getframe(1)
         return StructType(cls, {**frame.f_globals, **frame.f_locals})

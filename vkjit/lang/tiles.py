@@ -1,10 +1,15 @@
-"""Tiles: blocks of elements that a workgroup (or a subgroup) holds together and works on as a whole.
+"""Tiles: blocks of elements that a workgroup (or a subgroup) holds and processes together.
 
-`wg = vk.workgroup()` has the methods below, and so has `sg = vk.subgroup()`. A tile has a shape that is known at compile
-time and up to four axes. Operators and the functions of numbers work on tiles element by element, with NumPy's
-broadcasting; `t[:, None]` and `t[None, :]` add axes, `t.T` swaps them, `vk.f16(t)` converts, `vk.where(m, a, b)` chooses.
-Numbers that go into a tile's operation have to be the same in the whole scope. Elements are never lost at the edges of an
-array: loads give `pad` there, stores leave them out.
+`wg = vk.workgroup()` has the methods below, and so has `sg = vk.subgroup()`. A tile has a shape that is known at
+compile time, with up to four axes. Operators and elementwise functions apply to each element, with NumPy's
+broadcasting; `t[:, None]` and `t[None, :]` add axes, `t.T` transposes, `vk.f16(t)` converts, `vk.where(m, a, b)`
+selects. Scalars in operations on tiles must be the same in the whole scope. At the edges of an array, loads pad with
+`pad`, and stores skip the elements outside.
+
+Example, the sums of 16 rows::
+
+    tile = wg.load(x[i : i + 16, 0:64])
+    wg.store(y[i : i + 16], wg.sum(tile, axis=1))
 """
 
 from __future__ import annotations
@@ -17,75 +22,80 @@ __all__ = ["ScopeTiles", "WorkgroupTiles"]
 
 
 class ScopeTiles:
-    """The methods of a scope that make, read, write and combine tiles."""
+    """The methods of workgroups and subgroups for tiles."""
 
     @kernel_only
     def zeros(self, shape: Any, dtype: Any) -> Any:
-        """A tile of zeros; `shape` is a tuple, or the size of a row."""
+        """Return a tile of zeros; `shape` is a tuple, or an int for one axis."""
 
     @kernel_only
     def full(self, shape: Any, value: Any, dtype: Any) -> Any:
-        """A tile that holds `value` everywhere."""
+        """Return a tile filled with `value`."""
 
     @kernel_only
     def arange(self, size: int, dtype: Any = None) -> Any:
-        """The row 0, 1, 2... of that size; i32 unless `dtype` says something else."""
+        """Return the one-dimensional tile 0, 1, ..., size - 1, of type i32 unless `dtype` is given."""
 
     @kernel_only
     def mma(self, a: Any, b: Any, acc: Any) -> Any:
-        """acc + a @ b for slices or tiles a (BM x BK) and b (BK x BN) and a tile acc, in the type of `acc`.
+        """Return acc + a @ b for slices or tiles `a` (BM x BK) and `b` (BK x BN) and a tile `acc` (BM x BN), in the
+        type of `acc`.
 
-        Elements of `a` and `b` are multiplied in the type of `acc`; the order of the additions is the device's. Edges of
-        arrays are padded with zeros; `wg.store(c[i:i+BM, j:j+BN], acc)` clips.
+        Elements of `a` and `b` are multiplied in the type of `acc`; the device chooses the order of the additions.
+        Slices are padded with zeros at the edges of arrays; `wg.store(c[i:i+BM, j:j+BN], acc)` clips.
         """
 
     @kernel_only
     def transpose(self, value: Any, axes: Any = None) -> Any:
-        """A tile, or a slice, with its axes in another order: reversed, or as `axes` says."""
+        """Return a tile or a slice with its axes permuted: reversed, or in the order `axes`."""
 
     @kernel_only
     def reshape(self, value: Any, shape: Any) -> Any:
-        """The same elements in C order with another shape; one size may be -1."""
+        """Return the same elements in C order with another shape; one size may be -1."""
 
     @kernel_only
     def cumsum(self, value: Any, axis: int = -1) -> Any:
-        """The sums of all elements up to each one, along an axis of a tile."""
+        """Return the cumulative sums along an axis of a tile."""
 
     @kernel_only
     def gather(self, array: Any, index: Any, pad: Any = 0) -> Any:
-        """The elements at the positions that a tile of integers holds; `pad` for positions outside the array.
+        """Return the elements of an array at the indices in a tile of integers, with `pad` for indices outside of the
+        array.
 
-        Arrays with several axes take a tuple with a tile, or a number, for each.
+        For an array with several axes, `index` is a tuple with a tile, or a scalar, for each axis.
         """
 
     @kernel_only
     def scatter(self, array: Any, index: Any, value: Any, atomic: str = "") -> Any:
-        """Writes each element to the position that a tile of integers holds, where that lies inside the array.
+        """Store each element of `value` at the index in a tile of integers; indices outside of the array are skipped.
 
-        Where several go to one position, one of them stays; with `atomic` ("add", "min", "max", "and", "or", "xor",
-        "exchange") all take part.
+        If several elements have the same index, one of them is stored; with `atomic` ("add", "min", "max", "and", "or",
+        "xor", "exchange") all are combined with the element in memory.
         """
 
 
 class WorkgroupTiles(ScopeTiles):
-    """What a workgroup has besides: a subgroup's `load` also makes cooperative matrices."""
+    """The methods for tiles that only workgroups have, or that differ for subgroups."""
 
     @kernel_only
     def mma(self, a: Any, b: Any, acc: Any, prefetch: str = "") -> Any:
-        """acc + a @ b for slices or tiles a (BM x BK) and b (BK x BN) and a tile acc, in the type of `acc`.
+        """Return acc + a @ b for slices or tiles `a` (BM x BK) and `b` (BK x BN) and a tile `acc` (BM x BN), in the
+        type of `acc`.
 
-        Elements of `a` and `b` are multiplied in the type of `acc`; the order of the additions is the device's. Edges of
-        arrays are padded with zeros; `wg.store(c[i:i+BM, j:j+BN], acc)` clips.
+        Elements of `a` and `b` are multiplied in the type of `acc`; the device chooses the order of the additions.
+        Slices are padded with zeros at the edges of arrays; `wg.store(c[i:i+BM, j:j+BN], acc)` clips.
 
-        `prefetch` ("early" or "late"): in a loop, on devices with shared memory, the slices of its next round are loaded while
-        this one's are multiplied, their loads before or after the wait for this one's. "overlap" and "overlap late": on
-        devices with matrices the next slices are in shared memory and on their way into matrices by then as well, and a
-        factor that there is no room for is there a part at a time; elsewhere as "early" and "late". Results are the same.
+        `prefetch` selects software pipelining of a product in a loop; it doesn't change results. "early" and "late", on
+        devices with shared memory: load the slices of the next iteration into registers while this iteration's are
+        multiplied, before or after the barrier for this iteration's. "overlap" and "overlap late", on devices with
+        cooperative matrices: also store the next slices to shared memory and load them into matrices meanwhile, with an
+        operand staged in parts if shared memory is too small; elsewhere the same as "early" and "late".
         """
 
     @kernel_only
     def load(self, source: Any, pad: Any = 0) -> Any:
-        """The elements of a slice as a tile, held from now on: `wg.load(a[i:i+BM, j:j+BN])`; `pad` outside the array.
+        """Load a slice as a tile: `wg.load(a[i:i+BM, j:j+BN])`, with `pad` for elements outside of the array.
 
-        The sizes of the slice are known at compile time, as in `start:start+SIZE`. An expression of slices loads too.
+        The sizes of the slice must be known at compile time, as in `start:start+SIZE`. The source may also be an
+        elementwise expression of slices.
         """

@@ -1,8 +1,7 @@
-"""What stands in annotations: `In`, `Out`, `InOut`, `Const` of kernels, `Array` of structs; and conversions of bits.
+"""Parameter annotations: `In`, `Out`, `InOut` and `Const` for kernels, `Array` for struct fields; and `bitcast`.
 
-At run time `vk.In[vk.f32, "M K"]` makes an `ArrayAnnotation`; to a type checker it is `typing.Annotated`, so that
-`x[i]` has the element type. A linter sees forward references in the dimension strings: switch F722 and F821 off for
-kernels.
+At run time, `vk.In[vk.f32, "M K"]` is an `ArrayAnnotation`; to a type checker it is `typing.Annotated`, so that `x[i]`
+has the element type. Linters take dimension strings for forward references: disable F722 and F821 for kernels.
 """
 
 from __future__ import annotations
@@ -20,8 +19,10 @@ __all__ = ["Array", "ArrayAnnotation", "Const", "ConstAnnotation", "In", "InOut"
 
 @dataclass(frozen=True, slots=True)
 class ArrayAnnotation:
-    """`mode` is "in", "out", "inout", or "array" for a field of a struct; `dtype` as written (a dtype, a TypeVar, a struct,
-    a vector type, or its name); `dims` as written.
+    """The annotation of an array.
+
+    `mode` is "in", "out", "inout", or "array" for a field of a struct. `dtype` is as written: a dtype, a TypeVar, a
+    struct, a vector type, or its name. `dims` are the dimensions as written.
     """
 
     mode: str
@@ -31,7 +32,7 @@ class ArrayAnnotation:
 
 @dataclass(frozen=True, slots=True)
 class ConstAnnotation:
-    """A compile-time parameter; `type` is the class that its values belong to."""
+    """The annotation of a compile-time parameter; `type` is the class of its values."""
 
     type: Any
 
@@ -84,4 +85,4 @@ else:
 
 @kernel_only
 def bitcast(dtype: Any, value: Any) -> Any:
-    """The same bits as another type of the same width: `vk.bitcast(vk.u32, x)`."""
+    """Reinterpret the bits of a value as another type of the same width: `vk.bitcast(vk.u32, x)`."""

@@ -1,9 +1,9 @@
-"""Short vectors: `vk.vec(vk.f32, 4)` is a type; called in a kernel, it makes a vector. In annotations it is written
-`vk.Vec[vk.f32, 4]` where type checkers shall understand it.
+"""Short vectors: `vk.vec(vk.f32, 4)` is a vector type; calling it in a kernel makes a vector.
 
-`V(x, y, z, w)` takes the components, `V(s)` spreads a scalar, `V(v)` converts the elements of a vector. Operators and
-elementwise functions work lane by lane; `v.x`, `v.y`, `v.z`, `v.w` (or `v[0]`...) are the lanes, `v.xy`, `v.wzyx` new
-vectors.
+In annotations, `vk.Vec[vk.f32, 4]` is an equivalent that type checkers understand. For a vector type `V`, `V(x, y, z,
+w)` takes the components, `V(s)` broadcasts a scalar, and `V(v)` converts the elements of a vector. Operators and
+elementwise functions work lane by lane; `v.x`, `v.y`, `v.z`, `v.w` (or `v[0]`, ...) are the lanes, and swizzles such as
+`v.xy` and `v.wzyx` are new vectors.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Vec", "VectorType", "dot", "vec"]
 
 @dataclass(frozen=True, slots=True)
 class VectorType:
-    """The type of vectors of `size` elements (2, 3 or 4) of `dtype`, in annotations also of a type variable."""
+    """The type of vectors with `size` elements (2, 3 or 4) of `dtype`, which may be a type variable in annotations."""
 
     dtype: DType | TypeVar
     size: int
@@ -34,14 +34,16 @@ class VectorType:
 
     @property
     def element(self) -> DType:
-        """The type of the lanes. Raises DTypeError for a type variable, which stands for none yet."""
+        """The type of the lanes. Raises DTypeError for a type variable, which isn't bound to a type."""
         if isinstance(self.dtype, TypeVar):
             raise DTypeError(f"{self!r} isn't bound: {self.dtype.__name__} is a type variable")
         return self.dtype
 
 
 def vec(dtype: Any, size: int) -> Any:
-    """The type of vectors of `size` elements (2, 3 or 4) of `dtype`. Raises ArgumentError for other sizes and types."""
+    """Return the type of vectors with `size` elements (2, 3 or 4) of `dtype`. Raises ArgumentError for other sizes and
+    types.
+    """
     if not isinstance(dtype, DType | TypeVar):
         raise ArgumentError(f"vk.vec takes a dtype first, found {dtype!r}: write e.g. vk.vec(vk.f32, 4)")
     if size not in (2, 3, 4):
@@ -67,4 +69,4 @@ else:
 
 @kernel_only
 def dot(x: Any, y: Any) -> Any:
-    """The sum of the products of two vectors' lanes, from the first lane on."""
+    """Return the dot product of two vectors, summed from the first lane on."""

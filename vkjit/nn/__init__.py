@@ -1,4 +1,4 @@
-"""Layers, losses and what they are built of, with PyTorch's names: one family of layers per file."""
+"""Layers, losses and their building blocks under PyTorch's names, one family of layers per file."""
 
 from . import functional, init, utils
 from .activation import ELU, GELU, LeakyReLU, LogSoftmax, ReLU, Sigmoid, SiLU, Softmax, Softplus, Tanh

@@ -1,4 +1,4 @@
-"""More activations as layers: each takes any shape and gives the same, elementwise unless it has a `dim`."""
+"""Further activation layers. The shape is preserved, except by `GLU`; all are elementwise unless they have a `dim`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class LogSigmoid(Module):
     """log(sigmoid(x)), without overflow."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Any shape -> the same."""
+        """Any shape -> same shape."""
         return F.logsigmoid(x)
 
 
@@ -48,7 +48,7 @@ class Mish(_Inplace):
     """x * tanh(softplus(x))."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Any shape -> the same."""
+        """Any shape -> same shape."""
         return F.mish(x)
 
 
@@ -56,7 +56,7 @@ class Softsign(Module):
     """x / (1 + |x|)."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Any shape -> the same."""
+        """Any shape -> same shape."""
         return F.softsign(x)
 
 
@@ -64,19 +64,19 @@ class Tanhshrink(Module):
     """x - tanh(x)."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Any shape -> the same."""
+        """Any shape -> same shape."""
         return F.tanhshrink(x)
 
 
 class Hardsigmoid(Module):
-    """(x + 3) / 6 limited to [0, 1]."""
+    """(x + 3) / 6, clamped to [0, 1]."""
 
     def __init__(self, inplace: bool = False) -> None:
         super().__init__()
         self.inplace = inplace
 
     def forward(self, x: Tensor) -> Tensor:
-        """Any shape -> the same."""
+        """Any shape -> same shape."""
         return F.hardsigmoid(x)
 
 
@@ -88,12 +88,12 @@ class Hardswish(Module):
         self.inplace = inplace
 
     def forward(self, x: Tensor) -> Tensor:
-        """Any shape -> the same."""
+        """Any shape -> same shape."""
         return F.hardswish(x)
 
 
 class Hardtanh(Module):
-    """x limited to [min_val, max_val]; the gradient is 0 at the limits."""
+    """x clamped to [min_val, max_val]; the gradient at the limits is 0."""
 
     def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
         super().__init__()
@@ -102,46 +102,46 @@ class Hardtanh(Module):
         self.min_val, self.max_val, self.inplace = min_val, max_val, inplace
 
     def forward(self, x: Tensor) -> Tensor:
-        """Any shape -> the same."""
+        """Any shape -> same shape."""
         return F.hardtanh(x, self.min_val, self.max_val)
 
     def extra_repr(self) -> str:
-        """The limits."""
+        """Return the options shown by `repr`."""
         return f"min_val={self.min_val}, max_val={self.max_val}" + _suffix(self.inplace)
 
 
 class ReLU6(Hardtanh):
-    """x limited to [0, 6]."""
+    """x clamped to [0, 6]."""
 
     def __init__(self, inplace: bool = False) -> None:
         super().__init__(0.0, 6.0, inplace)
 
     def extra_repr(self) -> str:
-        """Shown where it isn't the default."""
+        """Return the options shown by `repr`."""
         return "inplace=True" if self.inplace else ""
 
 
 class SELU(_Inplace):
-    """ELU with alpha = 1.6733, times 1.0507: keeps mean 0 and variance 1 of its inputs."""
+    """ELU with alpha = 1.6733, times 1.0507: preserves mean 0 and variance 1."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Any shape -> the same."""
+        """Any shape -> same shape."""
         return F.selu(x)
 
 
 class CELU(Module):
-    """x where it is positive, else alpha * (exp(x / alpha) - 1)."""
+    """x if it is positive, else alpha * (exp(x / alpha) - 1)."""
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         super().__init__()
         self.alpha, self.inplace = alpha, inplace
 
     def forward(self, x: Tensor) -> Tensor:
-        """Any shape -> the same."""
+        """Any shape -> same shape."""
         return F.celu(x, self.alpha)
 
     def extra_repr(self) -> str:
-        """The factor."""
+        """Return the options shown by `repr`."""
         return f"alpha={self.alpha}" + _suffix(self.inplace)
 
 
@@ -151,44 +151,44 @@ class _Shrink(Module):
         self.lambd = lambd
 
     def extra_repr(self) -> str:
-        """The distance."""
+        """Return the options shown by `repr`."""
         return str(self.lambd)
 
 
 class Hardshrink(_Shrink):
-    """x where |x| is above lambd, else 0."""
+    """x if |x| is above lambd, else 0."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Any shape -> the same."""
+        """Any shape -> same shape."""
         return F.hardshrink(x, self.lambd)
 
 
 class Softshrink(_Shrink):
-    """x moved towards 0 by lambd, 0 within that distance."""
+    """x moved towards 0 by lambd; 0 if |x| is at most lambd."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Any shape -> the same."""
+        """Any shape -> same shape."""
         return F.softshrink(x, self.lambd)
 
 
 class Threshold(Module):
-    """x where it is above the threshold, else a value."""
+    """x if it is above the threshold, else `value`."""
 
     def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:
         super().__init__()
         self.threshold, self.value, self.inplace = threshold, value, inplace
 
     def forward(self, x: Tensor) -> Tensor:
-        """Any shape -> the same."""
+        """Any shape -> same shape."""
         return F.threshold(x, self.threshold, self.value)
 
     def extra_repr(self) -> str:
-        """Both numbers."""
+        """Return the options shown by `repr`."""
         return f"threshold={self.threshold}, value={self.value}" + _suffix(self.inplace)
 
 
 class GLU(Module):
-    """The first half along an axis times the sigmoid of the second half."""
+    """Gated linear unit: the first half along an axis times the sigmoid of the second half."""
 
     def __init__(self, dim: int = -1) -> None:
         super().__init__()
@@ -199,14 +199,14 @@ class GLU(Module):
         return F.glu(x, self.dim)
 
     def extra_repr(self) -> str:
-        """The axis."""
+        """Return the options shown by `repr`."""
         return f"dim={self.dim}"
 
 
 class PReLU(Module):
-    """x where it is positive, else weight * x, with a weight that is learned.
+    """x if it is positive, else weight * x, with a learned weight.
 
-    weight: (num_parameters,), one for all or one per channel (axis 1), `init` at first.
+    weight: (num_parameters,), one for all channels or one per channel (axis 1), initialized to `init`.
     """
 
     weight: Parameter
@@ -220,21 +220,23 @@ class PReLU(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Sets all weights to `init`."""
+        """Reset all weights to `init`."""
         initialisers.constant_(self.weight, self.init)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Any shape -> the same."""
+        """Any shape -> same shape."""
         return F.prelu(x, self.weight)
 
     def extra_repr(self) -> str:
-        """How many weights."""
+        """Return the options shown by `repr`."""
         return f"num_parameters={self.num_parameters}"
 
 
 class RReLU(Module):
-    """x where it is positive, else a slope times x, drawn per element between lower and upper in training, their mean in
-    inference. Slopes follow from `vk.manual_seed`.
+    """Randomized leaky ReLU: x if it is positive, else slope * x.
+
+    In training the slope of each element is drawn uniformly between lower and upper, reproducibly by `vk.manual_seed`;
+    in inference it is their mean.
     """
 
     def __init__(self, lower: float = 1.0 / 8, upper: float = 1.0 / 3, inplace: bool = False) -> None:
@@ -242,11 +244,11 @@ class RReLU(Module):
         self.lower, self.upper, self.inplace = lower, upper, inplace
 
     def forward(self, x: Tensor) -> Tensor:
-        """Any shape -> the same."""
+        """Any shape -> same shape."""
         return F.rrelu(x, self.lower, self.upper, self.training)
 
     def extra_repr(self) -> str:
-        """The range of slopes."""
+        """Return the options shown by `repr`."""
         return f"lower={self.lower}, upper={self.upper}" + _suffix(self.inplace)
 
 
@@ -258,11 +260,11 @@ class Softmin(Module):
         self.dim = dim
 
     def forward(self, x: Tensor) -> Tensor:
-        """Any shape -> the same."""
+        """Any shape -> same shape."""
         return F.softmin(x, _implied_axis(self.dim, x))
 
     def extra_repr(self) -> str:
-        """The axis."""
+        """Return the options shown by `repr`."""
         return f"dim={self.dim}"
 
 
@@ -270,7 +272,7 @@ class Softmax2d(Module):
     """Softmax over the channels of images."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, C, H, W) or (C, H, W) -> the same."""
+        """(N, C, H, W) or (C, H, W) -> same shape."""
         if x.ndim not in (3, 4):
             raise ShapeError(f"Softmax2d takes (N, C, H, W) or (C, H, W), found shape {x.shape}")
         return F.softmax(x, -3)

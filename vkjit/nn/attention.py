@@ -1,4 +1,4 @@
-"""Multi-head attention out of products and a softmax."""
+"""Multi-head attention."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ __all__ = ["MultiheadAttention"]
 
 
 class MultiheadAttention(Module):
-    """softmax(q k^T / sqrt(head size)) v for several heads, between linear maps of query, key and value, and of the
-    result.
+    """Multi-head attention: softmax(q k^T / sqrt(head size)) v per head, with linear projections of query, key, value
+    and output.
 
-    in_proj_weight: (3 embed_dim, embed_dim), in_proj_bias: (3 embed_dim,), out_proj: Linear(embed_dim, embed_dim). Where kdim
-    or vdim differ from embed_dim: q_proj_weight, k_proj_weight (embed_dim, kdim), v_proj_weight (embed_dim, vdim) instead.
-    add_bias_kv: one more key and value that are learned (bias_k, bias_v); add_zero_attn: one more of zeros.
+    in_proj_weight: (3 embed_dim, embed_dim), in_proj_bias: (3 embed_dim,), out_proj: Linear(embed_dim, embed_dim). If
+    kdim or vdim differ from embed_dim, q_proj_weight, k_proj_weight (embed_dim, kdim) and v_proj_weight (embed_dim,
+    vdim) replace in_proj_weight. add_bias_kv appends a learned key and value (bias_k, bias_v); add_zero_attn appends a
+    key and value of zeros.
     """
 
     in_proj_weight: Parameter | None
@@ -69,7 +70,7 @@ class MultiheadAttention(Module):
         self.reset_parameters()
 
     def constructor_arguments(self) -> dict[str, Any]:
-        """Biases are kept as parameters of other names."""
+        """Return the constructor's arguments; bias flags follow from the parameters that exist."""
         return {
             "embed_dim": self.embed_dim, "num_heads": self.num_heads, "dropout": self.dropout,
             "bias": self.in_proj_bias is not None, "add_bias_kv": self.bias_k is not None,
@@ -78,7 +79,7 @@ class MultiheadAttention(Module):
         }  # fmt: skip
 
     def reset_parameters(self) -> None:
-        """Xavier's uniform weights, zero biases."""
+        """Initialize weights by Xavier uniform, biases to zero, bias_k and bias_v by Xavier normal."""
         for name in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight"):
             weight = self._parameters[name]
             if weight is not None:
@@ -102,11 +103,13 @@ class MultiheadAttention(Module):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """(L, N, E), (S, N, E), (S, N, E) (batch_first: N first; without N: one example) -> (L, N, E) and the mean weights
-        (N, L, S) (average_attn_weights=False: (N, heads, L, S)), or None.
+        """(L, N, E), (S, N, E), (S, N, E) -> (L, N, E) and the attention weights.
 
-        Masks: bool (true: not looked at) or float (added). attn_mask: (L, S) or (N heads, L, S), key_padding_mask:
-        (N, S). is_causal: each query looks at keys up to its own place; needs no mask.
+        With batch_first N comes first; without N the inputs are a single example. The weights are averaged over heads,
+        (N, L, S), unless average_attn_weights=False, (N, heads, L, S); they are None unless need_weights.
+
+        Masks are bool (True: position is masked out) or float (added to the scores). attn_mask: (L, S) or (N heads, L,
+        S), key_padding_mask: (N, S). is_causal: each query attends to keys up to its own position; needs no mask.
         """
         single = query.ndim == 2
         if query.ndim not in (2, 3) or query.shape[-1] != self.embed_dim:
@@ -150,7 +153,7 @@ class MultiheadAttention(Module):
         return matmul(weights, v), weights
 
     def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Any, Any, Any]:
-        """Query, key and value as (N, heads, length, head size)."""
+        """Return query, key and value as (N, heads, length, head size)."""
         biases: Any = (None,) * 3 if self.in_proj_bias is None else views.chunk(self.in_proj_bias, 3)
         if self.in_proj_weight is None:
             weights: Any = [self._parameters[f"{name}_proj_weight"] for name in "qkv"]
@@ -167,7 +170,7 @@ class MultiheadAttention(Module):
         return views.transpose(shaped, 1, 2)
 
     def _with_extras(self, k: Any, v: Any) -> tuple[Any, Any, int]:
-        """Keys and values with the learned one and the one of zeros behind, and how many these are."""
+        """Append the learned and the zero key and value; return keys, values and the number of appended ones."""
         added = 0
         shape = (k.shape[0], self.num_heads, 1, self.head_dim)
         if self.bias_k is not None and self.bias_v is not None:
@@ -182,25 +185,25 @@ class MultiheadAttention(Module):
         return k, v, added
 
     def _masks(self, mask: Any, padding: Any, added: int) -> list[Any]:
-        """The masks as they broadcast to (N, heads, L, S), with room for the added keys."""
-        found = []
+        """Return the masks broadcastable to (N, heads, L, S), widened for the appended keys."""
+        masks = []
         if mask is not None:
-            found.append(
+            masks.append(
                 mask if mask.ndim == 2 else views.reshape(mask, (-1, self.num_heads, mask.shape[-2], mask.shape[-1]))
             )
         if padding is not None:
-            found.append(views.reshape(padding, (padding.shape[0], 1, 1, padding.shape[1])))
-        return [_widened(m, added) for m in found]
+            masks.append(views.reshape(padding, (padding.shape[0], 1, 1, padding.shape[1])))
+        return [_widened(m, added) for m in masks]
 
 
 def _causal(rows: int, columns: int, like: Tensor) -> Any:
-    """True above the diagonal."""
+    """Return a mask that is True above the diagonal."""
     places = creation.arange(columns, device=like.device)
     return places > views.reshape(creation.arange(rows, device=like.device), (rows, 1))
 
 
 def _widened(mask: Any, added: int) -> Any:
-    """The mask with `added` keys behind that all may look at."""
+    """Append `added` unmasked keys to a mask."""
     if not added:
         return mask
     extra = creation.zeros((*mask.shape[:-1], added), dtype=mask.dtype, device=mask.device)
@@ -208,7 +211,7 @@ def _widened(mask: Any, added: int) -> Any:
 
 
 def _sum_of(masks: list[Any], like: Tensor) -> Any:
-    """One mask as scaled_dot_product_attention takes it: bool (true: looked at), or floats that are added."""
+    """Combine masks into one for scaled_dot_product_attention: bool (True: attended to), or floats that are added."""
     if not masks:
         return None
     if all(m.dtype.kind == "bool" for m in masks):

@@ -1,4 +1,4 @@
-"""Normalisation over the batch, with running statistics for inference."""
+"""Batch normalization, with running statistics for inference."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d"]
 
 
 class _BatchNorm(Module):
-    """(x - mean) / sqrt(variance + eps) * weight + bias per channel, over all other axes.
+    """(x - mean) / sqrt(variance + eps) * weight + bias per channel, with statistics over all other axes.
 
-    In training with the batch's own statistics, which move the running ones: running = (1 - momentum) running +
-    momentum batch (momentum None: the mean over all batches). In inference with the running ones. weight (ones at
-    first), bias (zeros at first), running_mean and running_var: (num_features,); num_batches_tracked counts batches.
+    Training uses the batch's statistics and updates the running ones: running = (1 - momentum) * running + momentum *
+    batch (momentum None: cumulative average over all batches). Inference uses the running ones. weight (initially
+    ones), bias (initially zeros), running_mean and running_var: (num_features,); num_batches_tracked counts batches.
     """
 
     ranks: tuple[int, ...]
@@ -54,7 +54,7 @@ class _BatchNorm(Module):
 
     @property
     def num_batches_tracked(self) -> Tensor | None:
-        """Batches seen in training, as a 0-d tensor of i64; None without running statistics."""
+        """Number of batches seen in training, a 0-d i64 tensor; None without running statistics."""
         self._settle()
         return self._buffers["num_batches_tracked"]
 
@@ -64,7 +64,7 @@ class _BatchNorm(Module):
         self.__dict__["_new_batches"] = 0
 
     def reset_running_stats(self) -> None:
-        """Mean 0, variance 1, no batch seen."""
+        """Reset the running mean to 0, the running variance to 1 and the batch count to 0."""
         counter = self.num_batches_tracked
         if self.running_mean is not None and self.running_var is not None and counter is not None:
             init.zeros_(self.running_mean)
@@ -72,7 +72,7 @@ class _BatchNorm(Module):
             init.zeros_(counter)
 
     def reset_parameters(self) -> None:
-        """Ones, zeros, and no statistics."""
+        """Reset weight to ones, bias to zeros, and the running statistics."""
         self.reset_running_stats()
         if self.weight is not None:
             init.ones_(self.weight)
@@ -80,7 +80,7 @@ class _BatchNorm(Module):
             init.zeros_(self.bias)
 
     def _count(self, counter: Tensor) -> None:
-        """One more batch; in a captured graph the buffer counts, so that replays do."""
+        """Count a batch on the host; in a captured graph, in the buffer, so that replays count as well."""
         if not is_capturing(counter.device):
             self.__dict__["_new_batches"] += 1
             return
@@ -92,17 +92,15 @@ class _BatchNorm(Module):
         counter.add_(1)
 
     def _settle(self) -> None:
-        """Batches are counted on the host, which costs no launch per step, and added to the buffer when it is asked
-        for.
-        """
+        """Add the batches counted on the host to the buffer. Counting on the host saves a launch per step."""
         counter = self._buffers["num_batches_tracked"]
         if self._new_batches and counter is not None and not is_capturing(counter.device):
             counter.add_(self._new_batches)
             self.__dict__["_new_batches"] = 0
 
     def _batches(self, counter: Tensor) -> int:
-        """Batches seen; reads the buffer, which waits for the device, only where it has been written since the last
-        time.
+        """Return the number of batches seen. Reads the buffer, and so waits for the device, only if it was written
+        since the last call.
         """
         version, writes, seen = self._known
         if version is not counter._version or writes != counter.version:
@@ -111,7 +109,7 @@ class _BatchNorm(Module):
         return seen + self._new_batches
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, num_features, ...) -> the same."""
+        """(N, num_features, ...) -> same shape."""
         if x.ndim not in self.ranks or x.shape[1] != self.num_features:
             ranks = " or ".join(map(str, self.ranks))
             raise ShapeError(
@@ -132,7 +130,7 @@ class _BatchNorm(Module):
         )  # fmt: skip
 
     def extra_repr(self) -> str:
-        """Channels and options."""
+        """Return the options shown by `repr`."""
         return (
             f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
             f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
@@ -140,18 +138,18 @@ class _BatchNorm(Module):
 
 
 class BatchNorm1d(_BatchNorm):
-    """Batch norm of vectors or sequences: (N, C) or (N, C, L)."""
+    """Batch normalization of vectors or sequences: (N, C) or (N, C, L)."""
 
     ranks = (2, 3)
 
 
 class BatchNorm2d(_BatchNorm):
-    """Batch norm of images: (N, C, H, W)."""
+    """Batch normalization of images: (N, C, H, W)."""
 
     ranks = (4,)
 
 
 class BatchNorm3d(_BatchNorm):
-    """Batch norm of volumes: (N, C, D, H, W)."""
+    """Batch normalization of volumes: (N, C, D, H, W)."""
 
     ranks = (5,)

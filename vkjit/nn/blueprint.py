@@ -1,7 +1,6 @@
-"""Models built apart from their data: on the device "meta" they have shapes and no values, later memory and values.
+"""Deferred initialization: models built on the device "meta" have shapes only; memory and values are added later.
 
-Enters: a module whose tensors lie on "meta". Leaves: the same module, its tensors (the same objects, so that optimisers
-keep them) on a device.
+The functions update a module in place. Its tensor objects stay the same, so optimizers keep them.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ __all__ = ["materialize", "to_empty"]
 
 
 def _own(module: Module) -> Iterator[tuple[str, Tensor]]:
-    """The tensors of one module, without those below."""
+    """Yield the parameters and buffers of one module, without its children's."""
     for registry in (module._parameters, module._buffers):
         for name, tensor in registry.items():
             if tensor is not None:
@@ -32,12 +31,14 @@ def _own(module: Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def is_meta(tensor: Tensor) -> bool:
-    """Whether a tensor has no values."""
+    """True if a tensor is on the device "meta" and has no values."""
     return tensor.device.caps.kind == META_KIND
 
 
 def to_empty(module: Module, device: Device, *, only_meta: bool) -> None:
-    """Gives the tensors of a module and all below (only those without values) fresh memory."""
+    """Allocate uninitialized memory for the tensors of a module and its descendants; only_meta: only for those without
+    values.
+    """
     done: set[int] = set()
     for owner in module.modules():
         for _, tensor in _own(owner):
@@ -48,7 +49,11 @@ def to_empty(module: Module, device: Device, *, only_meta: bool) -> None:
 
 
 def materialize(module: Module, device: Device, state: Mapping[str, Any] | None) -> None:
-    """Memory and values for all tensors of a module that have none."""
+    """Allocate and initialize all tensors of a module that have no values.
+
+    Values come from `state`, or from each module's reset_parameters() if it is None. Raises ArgumentError if a tensor
+    would stay uninitialized.
+    """
     waiting = {
         f"{place}.{name}" if place else name: (owner, name)
         for place, owner in module.named_modules()
@@ -68,17 +73,17 @@ def materialize(module: Module, device: Device, state: Mapping[str, Any] | None)
     if state is not None and all(
         isinstance(state.get(name), Tensor) and state[name].device is device for name in waiting
     ):
-        module.load_state_dict(state, assign=True)  # nothing is allocated or copied
+        module.load_state_dict(state, assign=True)  # without allocations or copies
         return
     to_empty(module, device, only_meta=True)
     drawing = [m for m in _children_first(module) if id(m) in owners and hasattr(m, "reset_parameters")]
     with no_grad():
-        for owner in drawing:  # also with a state: what isn't saved (buffers) starts right
+        for owner in drawing:  # with a state as well, to initialize buffers that aren't saved
             owner.reset_parameters()
     if state is not None:
         module.load_state_dict(state)
 
 
 def _children_first(module: Module) -> list[Module]:
-    """All modules, each after those below it: what an outer one sets on purpose stays."""
+    """Return all modules, children before parents, so that a parent's initialization of its children takes effect."""
     return list(reversed(list(module.modules())))

@@ -1,8 +1,8 @@
-"""Models as plain data: which modules, made with which arguments, in JSON's types; and models made from that.
+"""Model configurations: serialize a module tree and its constructor arguments to JSON types, and build models from
+them.
 
-Enters: a module; or its configuration, a dictionary of `json.loads`. Leaves: the other. Holds: a configuration names classes
-only, of `vk.nn` or those that the caller passes; nothing in it is evaluated or imported. A module whose configuration would
-make another one is refused.
+A configuration is a dictionary as read by `json.loads`. It names only classes of `vk.nn` or those passed by the caller;
+nothing in it is evaluated or imported. `to_config` refuses a module if its configuration would build a different one.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ Classes = Mapping[str, type[Module]]
 
 
 def to_config(model: Module) -> dict[str, Any]:
-    """What a model is made of, without its values, as JSON's types: `json.dumps(nn.to_config(model))`.
+    """Return the structure of a model, without values, as JSON types: `json.dumps(nn.to_config(model))`.
 
-    For each module: its class, and the arguments that its constructor takes (`constructor_arguments()`). Also which parameters
-    are frozen, and which are shared. Hooks and the mode (training or not) aren't part of it.
+    For each module the configuration has its class and its constructor's arguments (`constructor_arguments()`), and for
+    the model the frozen and the shared parameters. Hooks and the training mode aren't included.
 
-    Raises ArgumentError, with the module's place, where an argument is no number, string, list, dictionary, type, function of
-    `nn.functional`, module, or a tensor that the module keeps; and where a model made from the configuration would differ.
+    Raises ArgumentError, with the module's path, if an argument is not a number, string, list, dictionary, type,
+    function of `nn.functional`, module, or tensor kept by the module; and if a model built from the configuration would
+    differ.
     """
     classes = _classes_in(model)
     config: dict[str, Any] = {"format": FORMAT, "version": VERSION, "model": _encoded_module(model, "model")}
@@ -48,12 +49,12 @@ def to_config(model: Module) -> dict[str, Any]:
     shared = _shared(model)
     config.update({"frozen": frozen} if frozen else {}, **({"shared": shared} if shared else {}))
     try:
-        made = from_config(config, classes=classes, device="meta")
+        rebuilt = from_config(config, classes=classes, device="meta")
     except VkjitError as error:
         raise ArgumentError(
             f"the configuration of {type(model).__name__} doesn't make a model again: {error}"
         ) from error
-    differences = list(_differences(model, made))
+    differences = list(_differences(model, rebuilt))
     if differences:
         raise ArgumentError(
             f"a configuration can't tell everything about this {type(model).__name__}; what it would make differs:\n  "
@@ -64,10 +65,11 @@ def to_config(model: Module) -> dict[str, Any]:
 
 
 def from_config(config: Mapping[str, Any], *, classes: Classes | None = None, device: Any = None) -> Any:
-    """The model of a configuration, with fresh values, on a device (default: the default device; "meta": without values).
+    """Build the model of a configuration, with fresh values, on a device (default: the default device; "meta": without
+    values).
 
-    classes: modules of the caller's own, by name. Raises ArgumentError, with the place, for configurations that aren't
-    ones, classes that neither `vk.nn` nor `classes` has, and arguments that a class doesn't take.
+    classes maps names to the caller's own modules. Raises ArgumentError, with the path, for malformed configurations,
+    classes that are neither in `vk.nn` nor in `classes`, and arguments that a class doesn't accept.
     """
     if not isinstance(config, Mapping) or config.get("format") != FORMAT:
         raise ArgumentError(f'this is no configuration of a model: expected a dictionary with "format": "{FORMAT}"')
@@ -90,31 +92,33 @@ def from_config(config: Mapping[str, Any], *, classes: Classes | None = None, de
     return model
 
 
-# -- from a model
+# -- encoding
 
 
 def _classes_in(model: Module) -> dict[str, type[Module]]:
-    """The classes of a model that aren't `vk.nn`'s, by name."""
-    found: dict[str, type[Module]] = {}
+    """Return the classes of a model that aren't in `vk.nn`, by name."""
+    classes: dict[str, type[Module]] = {}
     for name, module in model.named_modules():
         kind = type(module)
         if _built_in(kind.__name__) is kind:
             continue
-        if _built_in(kind.__name__) is not None or found.setdefault(kind.__name__, kind) is not kind:
+        if _built_in(kind.__name__) is not None or classes.setdefault(kind.__name__, kind) is not kind:
             raise ArgumentError(
                 f"{name or 'the model'}: there are two classes called {kind.__name__}; rename one of them"
             )
-    return found
+    return classes
 
 
 def _encoded_module(module: Module, place: str) -> dict[str, Any]:
     given = module.constructor_arguments()
-    rest = given.pop("*", ())
-    made: dict[str, Any] = {_CLASS: type(module).__name__}
+    positional = given.pop("*", ())
+    encoded: dict[str, Any] = {_CLASS: type(module).__name__}
     arguments = {name: _encoded(value, f"{place}.{name}", module) for name, value in given.items()}
-    made.update({_ARGUMENTS: arguments} if arguments else {})
-    made.update({_REST: [_encoded(v, f"{place}.{i}", module) for i, v in enumerate(rest)]} if rest else {})
-    return made
+    encoded.update({_ARGUMENTS: arguments} if arguments else {})
+    encoded.update(
+        {_REST: [_encoded(v, f"{place}.{i}", module) for i, v in enumerate(positional)]} if positional else {}
+    )
+    return encoded
 
 
 def _encoded(value: Any, place: str, owner: Module) -> Any:
@@ -143,7 +147,7 @@ def _encoded(value: Any, place: str, owner: Module) -> Any:
 
 
 def _encoded_tensor(value: Tensor, place: str, owner: Module) -> Any:
-    """Shape and type; the values are part of the state, so the tensor has to be."""
+    """Encode shape and type. The values belong to the state, so the tensor must be part of it."""
     kept = [*owner._parameters.values(), *(b for n, b in owner._buffers.items() if n not in owner._transient)]
     if not any(t is value for t in kept):
         raise ArgumentError(
@@ -158,13 +162,13 @@ def _encoded_mapping(value: Mapping[Any, Any], place: str, owner: Module) -> dic
     for key in value:
         if not isinstance(key, str):
             raise ArgumentError(f"{place}: keys are strings, found {key!r}")
-    found = {key: _encoded(item, f"{place}.{key}", owner) for key, item in value.items()}
-    unmistakable = not any(key.startswith("$") or key == _CLASS for key in found)
-    return found if unmistakable else {_ITEMS: [list(item) for item in found.items()]}
+    encoded = {key: _encoded(item, f"{place}.{key}", owner) for key, item in value.items()}
+    unmistakable = not any(key.startswith("$") or key == _CLASS for key in encoded)
+    return encoded if unmistakable else {_ITEMS: [list(item) for item in encoded.items()]}
 
 
 def _members(model: Module) -> Iterator[tuple[str, Tensor]]:
-    """All parameters and buffers, those that several modules share under each of their names."""
+    """Yield all parameters and buffers; shared ones under each of their names."""
     for place, owner in model.named_modules(remove_duplicate=False):
         owner._settle()
         for registry in (owner._parameters, owner._buffers):
@@ -181,7 +185,7 @@ def _shared(model: Module) -> list[list[str]]:
 
 
 def _differences(model: Module, made: Module) -> Iterator[str]:
-    """What two models don't have in common, as text."""
+    """Yield the differences between two models as text."""
     ours, theirs = (dict(m.named_modules(remove_duplicate=False)) for m in (model, made))
     for name in sorted({*ours, *theirs}):
         one, other = ours.get(name), theirs.get(name)
@@ -196,7 +200,7 @@ def _differences(model: Module, made: Module) -> Iterator[str]:
 
 
 def _unlike(one: Module, other: Module) -> Iterator[str]:
-    """Plain attributes that differ."""
+    """Yield the plain attributes that differ."""
     for name in sorted({*vars(one), *vars(other)} - {"training"}):
         if name.startswith("_"):
             continue
@@ -206,35 +210,35 @@ def _unlike(one: Module, other: Module) -> Iterator[str]:
             yield f"{name} is {here!r}, not {there!r}"
 
 
-# -- to a model
+# -- decoding
 
 
 def _built_in(name: str) -> Any:
     from .. import nn
 
-    found = getattr(nn, name, None) if name in nn.__all__ else None
-    return found if isinstance(found, type) and issubclass(found, Module) else None
+    member = getattr(nn, name, None) if name in nn.__all__ else None
+    return member if isinstance(member, type) and issubclass(member, Module) else None
 
 
 def _class_named(name: Any, place: str, classes: Classes) -> type[Module]:
-    found = classes.get(name) or _built_in(name) if isinstance(name, str) else None
-    if found is None:
+    cls = classes.get(name) or _built_in(name) if isinstance(name, str) else None
+    if cls is None:
         raise ArgumentError(f"{place}: vk.nn has no module {name!r}: pass it as classes={{{name!r}: ...}}")
-    if not (isinstance(found, type) and issubclass(found, Module)):
+    if not (isinstance(cls, type) and issubclass(cls, Module)):
         raise ArgumentError(f"{place}: classes[{name!r}] is no subclass of vk.nn.Module")
-    return found
+    return cls
 
 
 def _decoded_module(config: Mapping[str, Any], place: str, classes: Classes) -> Module:
     unknown = sorted(set(config) - {_CLASS, _ARGUMENTS, _REST})
-    arguments, rest = config.get(_ARGUMENTS, {}), config.get(_REST, [])
-    if unknown or not isinstance(arguments, Mapping) or not isinstance(rest, list):
+    arguments, positional = config.get(_ARGUMENTS, {}), config.get(_REST, [])
+    if unknown or not isinstance(arguments, Mapping) or not isinstance(positional, list):
         raise ArgumentError(
             f'{place}: a module has "class", "arguments" (a dictionary) and "rest" (a list); found {unknown}'
         )
     kind = _class_named(config[_CLASS], place, classes)
     given = {name: _decoded(value, f"{place}.{name}", classes) for name, value in arguments.items()}
-    more = [_decoded(value, f"{place}.{i}", classes) for i, value in enumerate(rest)]
+    more = [_decoded(value, f"{place}.{i}", classes) for i, value in enumerate(positional)]
     try:
         inspect.signature(kind.__init__).bind(None, *more, **given)
         return kind(*more, **given)
@@ -318,7 +322,7 @@ _READERS: dict[str, Callable[[Any, str], Any]] = {
 
 
 def _share(model: Module, groups: Any) -> None:
-    """Gives all names of a group the tensor of the first."""
+    """Assign the first tensor of each group to all names of the group."""
     if not isinstance(groups, list):
         raise ArgumentError(f"shared: expected lists of names, found {groups!r}")
     members = dict(_members(model))

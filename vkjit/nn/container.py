@@ -1,4 +1,4 @@
-"""Modules that hold modules, or parameters, in order or by name."""
+"""Containers of modules or parameters, ordered or by name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _position(index: int, length: int, owner: str) -> int:
 
 
 def _number(owner: Module, modules: list[Any]) -> None:
-    """Gives a container these modules, with numbers as names."""
+    """Replace a container's modules; the new ones are named by their indices."""
     for module in modules:
         if not isinstance(module, Module):
             raise ArgumentError(f"a child of a module is a vk.nn.Module, found {type(module).__name__}")
@@ -33,21 +33,21 @@ _Listed = TypeVar("_Listed", bound="_List")
 
 
 class _List(Module):
-    """What containers whose modules have an order share."""
+    """Base class of ordered containers."""
 
     def append(self: _Listed, module: Module) -> _Listed:
-        """Adds a module at the end."""
+        """Append a module."""
         self.add_module(str(len(self._modules)), module)
         return self
 
     def extend(self: _Listed, modules: Iterable[Module]) -> _Listed:
-        """Adds modules at the end."""
+        """Append several modules."""
         for module in list(modules):
             self.append(module)
         return self
 
     def pop(self, index: int = -1) -> Any:
-        """Takes a module out; the others are numbered anew where names are numbers."""
+        """Remove and return a module; the others are renumbered if their names are numbers."""
         module = list(self._modules.values())[_position(index, len(self._modules), type(self).__name__)]
         del self[index]
         return module
@@ -67,7 +67,7 @@ class _List(Module):
 
 
 class Sequential(_List):
-    """Modules called one after the other; made of modules, or of one mapping of names to modules."""
+    """Modules called in sequence; constructed from modules, or from one mapping of names to modules."""
 
     def __init__(self, *modules: Any) -> None:
         super().__init__()
@@ -76,20 +76,20 @@ class Sequential(_List):
             self.add_module(str(name), module)
 
     def forward(self, x: Any) -> Any:
-        """What the first module takes -> what the last one gives."""
+        """Input of the first module -> output of the last one."""
         for module in self._modules.values():
             assert module is not None
             x = module(x)
         return x
 
     def constructor_arguments(self) -> dict[str, Any]:
-        """The modules, with their names where these aren't numbers in order."""
+        """Return the modules, with their names unless these are consecutive numbers."""
         if list(self._modules) == [str(i) for i in range(len(self))]:
             return {"*": tuple(self._modules.values())}
         return {"*": (dict(self._modules),)}
 
     def insert(self, index: int, module: Module) -> Sequential:
-        """Adds a module before the one at an index; the modules are numbered anew."""
+        """Insert a module before an index; the modules are renumbered."""
         order = list(self)
         order.insert(index, module)
         _number(self, order)
@@ -114,18 +114,18 @@ class Sequential(_List):
 
 
 class ModuleList(_List):
-    """A list of modules; `forward` of the module that has it says how they are used."""
+    """List of modules, to be used in the `forward` of the module that owns it."""
 
     def __init__(self, modules: Iterable[Module] = ()) -> None:
         super().__init__()
         self.extend(modules)
 
     def constructor_arguments(self) -> dict[str, Any]:
-        """The modules."""
+        """Return the modules."""
         return {"modules": list(self._modules.values())}
 
     def insert(self, index: int, module: Module) -> None:
-        """Adds a module before the one at an index."""
+        """Insert a module before an index; the modules are renumbered."""
         order = list(self._modules.values())
         order.insert(index, module)
         _number(self, order)
@@ -152,7 +152,7 @@ class ModuleList(_List):
 
 
 class ModuleDict(Module):
-    """Modules by name; `forward` of the module that has it says how they are used."""
+    """Dictionary of modules, to be used in the `forward` of the module that owns it."""
 
     def __init__(self, modules: Mapping[str, Module] | None = None) -> None:
         super().__init__()
@@ -160,7 +160,7 @@ class ModuleDict(Module):
             self.add_module(name, module)
 
     def constructor_arguments(self) -> dict[str, Any]:
-        """The modules by name."""
+        """Return the modules by name."""
         return {"modules": dict(self._modules)}
 
     def __len__(self) -> int:
@@ -187,20 +187,20 @@ class ModuleDict(Module):
         delattr(self, name)
 
     def keys(self) -> Any:
-        """The names."""
+        """Return the names."""
         return self._modules.keys()
 
     def values(self) -> Any:
-        """The modules."""
+        """Return the modules."""
         return self._modules.values()
 
     def items(self) -> Any:
-        """Names and modules."""
+        """Return (name, module) pairs."""
         return self._modules.items()
 
 
 class ParameterList(Module):
-    """A list of parameters."""
+    """List of parameters."""
 
     def __init__(self, parameters: Iterable[Parameter] = ()) -> None:
         super().__init__()
@@ -208,11 +208,11 @@ class ParameterList(Module):
             self.append(parameter)
 
     def constructor_arguments(self) -> dict[str, Any]:
-        """The parameters."""
+        """Return the parameters."""
         return {"parameters": list(self._parameters.values())}
 
     def append(self, parameter: Parameter) -> ParameterList:
-        """Adds a parameter at the end."""
+        """Append a parameter."""
         if not isinstance(parameter, Parameter):
             raise ArgumentError(f"a ParameterList holds vk.nn.Parameter, found {type(parameter).__name__}")
         self.register_parameter(str(len(self)), parameter)
@@ -229,7 +229,7 @@ class ParameterList(Module):
 
 
 class ParameterDict(Module):
-    """Parameters by name."""
+    """Dictionary of parameters."""
 
     def __init__(self, parameters: Mapping[str, Parameter] | None = None) -> None:
         super().__init__()
@@ -237,7 +237,7 @@ class ParameterDict(Module):
             self[name] = parameter
 
     def constructor_arguments(self) -> dict[str, Any]:
-        """The parameters by name."""
+        """Return the parameters by name."""
         return {"parameters": dict(self._parameters)}
 
     def __len__(self) -> int:
@@ -266,13 +266,13 @@ class ParameterDict(Module):
         delattr(self, name)
 
     def keys(self) -> Any:
-        """The names."""
+        """Return the names."""
         return self._parameters.keys()
 
     def values(self) -> Any:
-        """The parameters."""
+        """Return the parameters."""
         return self._parameters.values()
 
     def items(self) -> Any:
-        """Names and parameters."""
+        """Return (name, parameter) pairs."""
         return self._parameters.items()

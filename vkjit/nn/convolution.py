@@ -1,4 +1,4 @@
-"""Convolutions of one to three axes, and transposed ones."""
+"""Convolution and transposed convolution layers over one to three axes."""
 
 from __future__ import annotations
 
@@ -23,16 +23,18 @@ _MODES = ("zeros", "reflect", "replicate", "circular")
 
 
 def sizes(value: Any, rank: int, name: str, *, least: int = 1) -> tuple[int, ...]:
-    """An int, or one per axis, as a tuple of `rank` ints of at least `least`."""
-    found = (value,) * rank if isinstance(value, int) else tuple(value)
-    if len(found) != rank or any(not isinstance(v, int) or isinstance(v, bool) or v < least for v in found):
+    """Return an int, or one int per axis, as a tuple of `rank` ints. Raises ArgumentError if one is below `least`."""
+    values = (value,) * rank if isinstance(value, int) else tuple(value)
+    if len(values) != rank or any(not isinstance(v, int) or isinstance(v, bool) or v < least for v in values):
         raise ArgumentError(f"{name} is an int or {rank} ints of at least {least}, found {value!r}")
-    return found
+    return values
 
 
 class _Conv(Module):
-    """What the convolutions share. weight: (out_channels, in_channels / groups, *kernel_size), bias: (out_channels,),
-    both uniform within +-1/sqrt(in_channels / groups * elements of the kernel) at first.
+    """Base class of convolutions.
+
+    weight: (out_channels, in_channels / groups, *kernel_size), bias: (out_channels,), both initialized uniformly within
+    +-1/sqrt(in_channels / groups * kernel elements).
     """
 
     rank: int
@@ -83,7 +85,7 @@ class _Conv(Module):
         return padding
 
     def _widths(self) -> list[int]:
-        """Elements to pad before and after each axis, the last axis first, as `F.pad` takes them."""
+        """Return the padding before and after each axis, the last axis first, as `F.pad` takes it."""
         spans = [d * (k - 1) for d, k in zip(self.dilation, self.kernel_size, strict=True)]
         if self.padding == "same":
             pairs = [(span // 2, span - span // 2) for span in spans]
@@ -92,16 +94,16 @@ class _Conv(Module):
         return [width for pair in reversed(pairs) for width in pair]
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, in_channels, *size) or without N -> (N, out_channels, *size out) or without N."""
+        """(N, in_channels, *size) or without N -> (N, out_channels, *output size) or without N."""
         padding = self.padding
         if self.padding_mode != "zeros":
             x, padding = F.pad(x, self._widths(), mode=self.padding_mode), (0,) * self.rank
         run = _CONVOLUTIONS[self.rank]
-        made: Tensor = run(x, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
-        return made
+        output: Tensor = run(x, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+        return output
 
     def reset_parameters(self) -> None:
-        """Draws weight and bias anew."""
+        """Reinitialize weight and bias."""
         fan_in = math.prod(self.weight.shape[1:])
         bound = 1 / math.sqrt(fan_in) if fan_in else 0.0
         init.uniform_(self.weight, -bound, bound)
@@ -109,7 +111,7 @@ class _Conv(Module):
             init.uniform_(self.bias, -bound, bound)
 
     def extra_repr(self) -> str:
-        """Channels, kernel and what isn't at its default."""
+        """Return the options shown by `repr`."""
         text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
         if self.padding != (0,) * self.rank:
             text += f", padding={self.padding}"
@@ -125,30 +127,30 @@ class _Conv(Module):
 class Conv1d(_Conv):
     """Convolution (cross-correlation) along one axis.
 
-    Length out = floor((L + 2 padding - dilation (kernel_size - 1) - 1) / stride) + 1; padding "same" keeps the length.
-    padding_mode: what stands in the padding: "zeros", "reflect", "replicate" or "circular".
+    Output length = floor((L + 2 * padding - dilation * (kernel_size - 1) - 1) / stride) + 1; padding="same" preserves
+    the length. padding_mode determines the values of the padding: "zeros", "reflect", "replicate" or "circular".
     """
 
     rank = 1
 
 
 class Conv2d(_Conv):
-    """Convolution (cross-correlation) over images: as `Conv1d` along each of two axes."""
+    """Convolution (cross-correlation) over images: like `Conv1d` along each of two axes."""
 
     rank = 2
 
 
 class Conv3d(_Conv):
-    """Convolution (cross-correlation) over volumes: as `Conv1d` along each of three axes."""
+    """Convolution (cross-correlation) over volumes: like `Conv1d` along each of three axes."""
 
     rank = 3
 
 
 class _ConvTranspose(Module):
-    """What the transposed convolutions share: the gradient of a convolution with respect to its input, as a layer.
+    """Base class of transposed convolutions: the gradient of a convolution with respect to its input, as a layer.
 
-    weight: (in_channels, out_channels / groups, *kernel_size), bias: (out_channels,), both uniform within
-    +-1/sqrt(out_channels / groups * elements of the kernel) at first.
+    weight: (in_channels, out_channels / groups, *kernel_size), bias: (out_channels,), both initialized uniformly within
+    +-1/sqrt(out_channels / groups * kernel elements).
     """
 
     rank: int
@@ -186,12 +188,12 @@ class _ConvTranspose(Module):
         self.output_padding = sizes(output_padding, self.rank, "output_padding", least=0)
         shape = (in_channels, out_channels // groups, *self.kernel_size)
         self.weight = Parameter(creation.empty(shape, dtype=dtype, device=device))
-        made = Parameter(creation.empty(out_channels, dtype=dtype, device=device)) if bias else None
-        self.register_parameter("bias", made)
+        bias_parameter = Parameter(creation.empty(out_channels, dtype=dtype, device=device)) if bias else None
+        self.register_parameter("bias", bias_parameter)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draws weight and bias anew."""
+        """Reinitialize weight and bias."""
         fan_in = math.prod(self.weight.shape[1:])
         bound = 1 / math.sqrt(fan_in) if fan_in else 0.0
         init.uniform_(self.weight, -bound, bound)
@@ -199,25 +201,25 @@ class _ConvTranspose(Module):
             init.uniform_(self.bias, -bound, bound)
 
     def _extra(self, x: Tensor, output_size: Any) -> tuple[int, ...]:
-        """The output padding that gives the size asked for."""
+        """Return the output padding that yields output_size. Raises ArgumentError if there is none."""
         if output_size is None:
             return self.output_padding
-        wanted = sizes(tuple(output_size)[-self.rank :], self.rank, "output_size")
+        requested = sizes(tuple(output_size)[-self.rank :], self.rank, "output_size")
         least = [
             (n - 1) * s - 2 * p + d * (k - 1) + 1
             for n, s, p, d, k in zip(
                 x.shape[-self.rank :], self.stride, self.padding, self.dilation, self.kernel_size, strict=True
             )
         ]
-        extra = tuple(w - low for w, low in zip(wanted, least, strict=True))
+        extra = tuple(w - low for w, low in zip(requested, least, strict=True))
         if any(e < 0 or e >= max(s, d) for e, s, d in zip(extra, self.stride, self.dilation, strict=True)):
             most = [low + max(s, d) - 1 for low, s, d in zip(least, self.stride, self.dilation, strict=True)]
-            raise ArgumentError(f"output_size {wanted} can't be reached: it lies between {least} and {most}")
+            raise ArgumentError(f"output_size {requested} can't be reached: it lies between {least} and {most}")
         return extra
 
     def forward(self, x: Tensor, output_size: Any = None) -> Tensor:
-        """(N, in_channels, *size) or without N -> (N, out_channels, *size out) or without N."""
-        made: Tensor = _TRANSPOSED[self.rank](
+        """(N, in_channels, *size) or without N -> (N, out_channels, *output size) or without N."""
+        output: Tensor = _TRANSPOSED[self.rank](
             x,
             self.weight,
             self.bias,
@@ -227,13 +229,13 @@ class _ConvTranspose(Module):
             self.groups,
             self.dilation,
         )
-        return made
+        return output
 
     def extra_repr(self) -> str:
-        """Channels, kernel and what isn't at its default."""
+        """Return the options shown by `repr`."""
         text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
-        for name, usual in (("padding", 0), ("dilation", 1), ("output_padding", 0)):
-            if getattr(self, name) != (usual,) * self.rank:
+        for name, default in (("padding", 0), ("dilation", 1), ("output_padding", 0)):
+            if getattr(self, name) != (default,) * self.rank:
                 text += f", {name}={getattr(self, name)}"
         if self.groups != 1:
             text += f", groups={self.groups}"
@@ -243,21 +245,21 @@ class _ConvTranspose(Module):
 class ConvTranspose1d(_ConvTranspose):
     """Transposed convolution along one axis.
 
-    Length out = (L - 1) stride - 2 padding + dilation (kernel_size - 1) + output_padding + 1; `output_size=` of a call
-    chooses output_padding.
+    Output length = (L - 1) * stride - 2 * padding + dilation * (kernel_size - 1) + output_padding + 1. Passing
+    `output_size=` to a call determines output_padding instead.
     """
 
     rank = 1
 
 
 class ConvTranspose2d(_ConvTranspose):
-    """Transposed convolution over images: as `ConvTranspose1d` along each of two axes."""
+    """Transposed convolution over images: like `ConvTranspose1d` along each of two axes."""
 
     rank = 2
 
 
 class ConvTranspose3d(_ConvTranspose):
-    """Transposed convolution over volumes: as `ConvTranspose1d` along each of three axes."""
+    """Transposed convolution over volumes: like `ConvTranspose1d` along each of three axes."""
 
     rank = 3
 

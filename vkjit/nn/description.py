@@ -1,7 +1,4 @@
-"""The arguments that a module was made with, read off its attributes.
-
-Enters: a module. Leaves: its constructor's arguments by name.
-"""
+"""Recover a module's constructor arguments from its attributes."""
 
 from __future__ import annotations
 
@@ -19,10 +16,13 @@ __all__ = ["arguments_of", "dtype_of"]
 
 
 def arguments_of(module: Module) -> dict[str, Any]:
-    """Each argument from the attribute of its name. A parameter that is there or not answers a bool ("bias"), "dtype" is that of
-    the module's first float tensor, and "device" is left out.
+    """Return the constructor's arguments by name, each from the attribute of the same name.
+
+    A bool argument whose attribute is a tensor or None (such as "bias") becomes True if the tensor exists. "dtype"
+    defaults to the type of the module's first float tensor; "device" is omitted. Raises ArgumentError for arguments
+    without an attribute.
     """
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for name, argument in list(inspect.signature(type(module).__init__).parameters.items())[1:]:
         if name == "device":
             continue
@@ -34,12 +34,12 @@ def arguments_of(module: Module) -> dict[str, Any]:
         if kept is argument.empty:
             raise _unknown(module, name)
         is_choice = isinstance(argument.default, bool) and (kept is None or isinstance(kept, Tensor))
-        found[name] = kept is not None if is_choice else kept
-    return found
+        arguments[name] = kept is not None if is_choice else kept
+    return arguments
 
 
 def dtype_of(module: Module) -> DType | Any:
-    """The type of the first float among a module's parameters and buffers; f32 where there is none."""
+    """Return the type of the first float tensor among a module's parameters and buffers, or f32."""
     for tensor in (*module.parameters(), *module.buffers()):
         if tensor.dtype.is_float:
             return tensor.dtype

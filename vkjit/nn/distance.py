@@ -1,4 +1,4 @@
-"""Layers of two inputs: similarities, distances, and a product with both."""
+"""Layers with two inputs: similarities, distances, and the bilinear map."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["Bilinear", "CosineSimilarity", "PairwiseDistance"]
 
 
 class Bilinear(Module):
-    """y[o] = x1^T weight[o] x2 + bias[o].
+    """Bilinear map: y[o] = x1^T weight[o] x2 + bias[o].
 
-    weight: (out_features, in1_features, in2_features), bias: (out_features,), both uniform within +-1/sqrt(in1_features) at
-    first.
+    weight: (out_features, in1_features, in2_features), bias: (out_features,), both initialized uniformly within
+    +-1/sqrt(in1_features).
     """
 
     weight: Parameter
@@ -39,12 +39,12 @@ class Bilinear(Module):
         self.in1_features, self.in2_features, self.out_features = in1_features, in2_features, out_features
         shape = (out_features, in1_features, in2_features)
         self.weight = Parameter(creation.empty(shape, dtype=dtype, device=device))
-        made = Parameter(creation.empty(out_features, dtype=dtype, device=device)) if bias else None
-        self.register_parameter("bias", made)
+        bias_parameter = Parameter(creation.empty(out_features, dtype=dtype, device=device)) if bias else None
+        self.register_parameter("bias", bias_parameter)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draws weight and bias anew."""
+        """Reinitialize weight and bias."""
         bound = 1 / math.sqrt(self.in1_features) if self.in1_features else 0.0
         init.uniform_(self.weight, -bound, bound)
         if self.bias is not None:
@@ -55,7 +55,7 @@ class Bilinear(Module):
         return F.bilinear(first, second, self.weight, self.bias)
 
     def extra_repr(self) -> str:
-        """The sizes."""
+        """Return the options shown by `repr`."""
         return (
             f"in1_features={self.in1_features}, in2_features={self.in2_features}, out_features={self.out_features}, "
             f"bias={self.bias is not None}"
@@ -63,26 +63,26 @@ class Bilinear(Module):
 
 
 class CosineSimilarity(Module):
-    """The cosine of the angle between two inputs along an axis."""
+    """Cosine similarity of two inputs along an axis."""
 
     def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
         super().__init__()
         self.dim, self.eps = dim, eps
 
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
-        """Two shapes that broadcast -> that shape without the axis."""
+        """Two broadcastable shapes -> the broadcast shape without the axis."""
         return F.cosine_similarity(a, b, self.dim, self.eps)
 
 
 class PairwiseDistance(Module):
-    """The p-norm of a - b + eps along the last axis."""
+    """p-norm of a - b + eps along the last axis."""
 
     def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> None:
         super().__init__()
         self.norm, self.eps, self.keepdim = p, eps, keepdim
 
     def constructor_arguments(self) -> dict[str, Any]:
-        """The norm is kept under another name."""
+        """Return the constructor's arguments; `p` is stored as `norm`."""
         return {"p": self.norm, "eps": self.eps, "keepdim": self.keepdim}
 
     def forward(self, a: Tensor, b: Tensor) -> Tensor:

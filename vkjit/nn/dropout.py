@@ -1,4 +1,4 @@
-"""Random zeros in training."""
+"""Dropout layers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "Fe
 
 
 class _Dropout(Module):
-    """What the layers share: a probability, and nothing to do in inference. Masks follow from `vk.manual_seed`."""
+    """Base class of dropout layers, which do nothing in inference. Masks are reproducible by `vk.manual_seed`."""
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__()
@@ -21,55 +21,53 @@ class _Dropout(Module):
         self.inplace = inplace
 
     def extra_repr(self) -> str:
-        """The probability."""
+        """Return the options shown by `repr`."""
         return f"p={self.p}, inplace={self.inplace}"
 
 
 class Dropout(_Dropout):
-    """In training each element is zero with probability p, the others are divided by 1 - p; in inference nothing
-    changes.
-    """
+    """In training, zero each element with probability p and divide the others by 1 - p. Identity in inference."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Any shape -> the same."""
+        """Any shape -> same shape."""
         return F.dropout(x, self.p, self.training) if self.training and self.p else x
 
 
 class Dropout1d(_Dropout):
-    """Dropout of whole channels of sequences."""
+    """Dropout of entire channels of sequences."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, C, L) or (C, L) -> the same."""
+        """(N, C, L) or (C, L) -> same shape."""
         return F.dropout1d(x, self.p, self.training)
 
 
 class Dropout2d(_Dropout):
-    """Dropout of whole channels of images."""
+    """Dropout of entire channels of images."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, C, H, W) or (C, H, W) -> the same."""
+        """(N, C, H, W) or (C, H, W) -> same shape."""
         return F.dropout2d(x, self.p, self.training)
 
 
 class Dropout3d(_Dropout):
-    """Dropout of whole channels of volumes."""
+    """Dropout of entire channels of volumes."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, C, D, H, W) or (C, D, H, W) -> the same."""
+        """(N, C, D, H, W) or (C, D, H, W) -> same shape."""
         return F.dropout3d(x, self.p, self.training)
 
 
 class AlphaDropout(_Dropout):
-    """Dropout that keeps mean 0 and variance 1 of what SELU gives: dropped elements get SELU's lowest value."""
+    """Dropout that preserves mean 0 and variance 1 of SELU activations: dropped elements become SELU's lowest value."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Any shape -> the same."""
+        """Any shape -> same shape."""
         return F.alpha_dropout(x, self.p, self.training)
 
 
 class FeatureAlphaDropout(_Dropout):
-    """Alpha dropout of whole channels."""
+    """Alpha dropout of entire channels."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, C, ...) -> the same."""
+        """(N, C, ...) -> same shape."""
         return F.feature_alpha_dropout(x, self.p, self.training)

@@ -1,4 +1,4 @@
-"""Tables of vectors looked up by number, one by one or in bags."""
+"""Embedding tables, looked up index by index or reduced over bags of indices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ M = TypeVar("M", bound="_Table")
 
 
 class _Table(Module):
-    """A table of vectors, one of which may stand for nothing."""
+    """Base class of embedding layers: a table of vectors with an optional padding row."""
 
     weight: Parameter
     padding_idx: int | None
@@ -35,7 +35,7 @@ class _Table(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draws the table anew."""
+        """Reinitialize the table from a standard normal distribution; the padding row is set to zeros."""
         init.normal_(self.weight)
         if self.padding_idx is not None and not is_meta(self.weight):
             with no_grad():
@@ -45,17 +45,20 @@ class _Table(Module):
     def from_pretrained(
         cls: type[M], embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None, **options: Any
     ) -> M:
-        """A layer with a given table (rows, columns), which isn't learned unless freeze=False; options as the class takes them."""
+        """Create a layer from a given table (rows, columns), which is frozen unless freeze=False.
+
+        `options` are passed to the constructor.
+        """
         if embeddings.ndim != 2:
             raise ShapeError(f"a table of vectors has 2 axes, found shape {embeddings.shape}")
         rows, columns = embeddings.shape
         options = {"device": embeddings.device, "dtype": embeddings.dtype, **options}
-        made: M = cls(rows, columns, padding_idx=padding_idx, **options)  # type: ignore[call-arg]  # both classes take these
-        made.weight = Parameter(embeddings, requires_grad=not freeze)
-        return made
+        layer: M = cls(rows, columns, padding_idx=padding_idx, **options)  # type: ignore[call-arg]  # both classes take these
+        layer.weight = Parameter(embeddings, requires_grad=not freeze)
+        return layer
 
     def _told(self, defaults: dict[str, Any]) -> str:
-        """The sizes, and what isn't as it is by default."""
+        """Return the sizes and all options that differ from their defaults, for `extra_repr`."""
         text = f"{self.num_embeddings}, {self.embedding_dim}"
         for name, default in {"padding_idx": None, **defaults}.items():
             value = getattr(self, name)
@@ -68,12 +71,12 @@ _DEFAULTS = {"max_norm": None, "norm_type": 2.0, "scale_grad_by_freq": False}
 
 
 class Embedding(_Table):
-    """The rows of a table that indices name.
+    """Lookup of rows of a table by index.
 
-    weight: (num_embeddings, embedding_dim), normal of mean 0 and deviation 1 at first. The row padding_idx is zero at
-    first and gets no gradient. max_norm: rows that are looked up are scaled in place to a norm (of order norm_type) of at most
-    that. scale_grad_by_freq: gradients are divided by how often their row occurs in the batch. Gradients are dense; sparse=True
-    is refused.
+    weight: (num_embeddings, embedding_dim), initialized from a standard normal distribution. Row padding_idx is
+    initialized to zeros and gets no gradient. max_norm: rows that are looked up are rescaled in place to a norm (of
+    order norm_type) of at most this value. scale_grad_by_freq: gradients are divided by the number of occurrences of
+    their row in the batch. Gradients are dense; sparse=True raises ArgumentError.
     """
 
     def __init__(
@@ -106,16 +109,16 @@ class Embedding(_Table):
         )  # fmt: skip
 
     def extra_repr(self) -> str:
-        """The sizes."""
+        """Return the options shown by `repr`."""
         return self._told(_DEFAULTS)
 
 
 class EmbeddingBag(_Table):
-    """The sum, mean or largest elements of the rows of a table that the indices of a bag name; nothing is kept per index.
+    """Sum, mean or maximum of the table rows selected by each bag of indices, without storing the individual rows.
 
-    weight: (num_embeddings, embedding_dim), normal of mean 0 and deviation 1 at first. mode: "sum", "mean" or "max". Indices equal
-    to padding_idx count nothing. include_last_offset: offsets have one element more, where the last bag ends. The other options
-    are those of `Embedding`.
+    weight: (num_embeddings, embedding_dim), initialized from a standard normal distribution. mode: "sum", "mean" or
+    "max". Indices equal to padding_idx are ignored. include_last_offset: offsets have an extra element, the end of the
+    last bag. The other options are those of `Embedding`.
     """
 
     def __init__(
@@ -149,15 +152,17 @@ class EmbeddingBag(_Table):
     def forward(
         self, indices: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None
     ) -> Tensor:
-        """Bags (B, N), or (M,) and offsets (B,), where each bag begins -> (B, embedding_dim). per_sample_weights: factors of the
-        rows, in indices' shape, for mode "sum"."""
+        """Bags (B, N), or (M,) with offsets (B,) of the start of each bag -> (B, embedding_dim).
+
+        per_sample_weights scales the rows; it has the shape of indices and needs mode "sum".
+        """
         return F.embedding_bag(
             indices, self.weight, offsets, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.mode, False,
             per_sample_weights, self.include_last_offset, self.padding_idx,
         )  # fmt: skip
 
     def extra_repr(self) -> str:
-        """The sizes, the mode."""
+        """Return the options shown by `repr`."""
         return self._told({**_DEFAULTS, "mode": None, "include_last_offset": False})
 
 

@@ -1,7 +1,7 @@
-"""How tensors flow through a model: each operation of a call, what it takes and what it gives.
+"""Trace of the data flow through a model: the operations of one call with their inputs, outputs and live memory.
 
-Enters: a model and example inputs. Leaves: a `Flow` with a row per operation, in the order in which they ran; it prints as a table.
-The model runs once, without gradients and in inference mode.
+`flow` runs a model once on example inputs, in inference mode without gradients, and returns a `Flow` with one row per
+operation in execution order. A `Flow` prints as a table.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ __all__ = ["Flow", "FlowRow", "flow"]
 
 @dataclass(frozen=True, slots=True)
 class FlowRow:
-    """One operation: the layer that ran it (dotted name, "" for the model), its name, names of the tensors it takes, and of each
-    tensor that it gives the name, shape and element type.
+    """One operation of the trace.
+
+    layer: dotted name of the module that ran it ("" for the model); operation: its name; takes: names of its input
+    tensors; gives: name, shape and element type of each output tensor.
     """
 
     layer: str
@@ -30,13 +32,17 @@ class FlowRow:
     takes: tuple[str, ...]
     gives: tuple[tuple[str, tuple[int, ...], str], ...]
     live_nbytes: int
-    """Of results that later operations, or the caller, still need, this one's included. A view counts as what it looks at."""
+    """Bytes of the results that are still needed by later operations or the caller, including this one's. A view counts
+    its entire buffer.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """The rows, and the names of what the call gave. Inputs are called "input 0", ..., parameters and buffers by their dotted
-    names, results "t0", "t1", ..., tensors from elsewhere "constant".
+    """The trace of one call: its rows, and the names of the model's results.
+
+    Inputs are named "input 0", ..., parameters and buffers by their dotted names, results "t0", "t1", ..., other
+    tensors "constant".
     """
 
     rows: tuple[FlowRow, ...]
@@ -44,7 +50,7 @@ class Flow:
 
     @property
     def peak_nbytes(self) -> int:
-        """The most that results took at one time."""
+        """Peak of the live bytes over all operations."""
         return max((row.live_nbytes for row in self.rows), default=0)
 
     def __str__(self) -> str:
@@ -59,7 +65,7 @@ class Flow:
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
-    """The tensors of arguments or results, in order."""
+    """Yield the tensors nested in arguments or results, in order."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, (tuple, list)):
@@ -71,7 +77,7 @@ def _tensors(value: Any) -> Iterator[Tensor]:
 
 
 class _Watcher:
-    """Names tensors and notes operations. Keeps all tensors, so that none takes another's place."""
+    """Recorder that names tensors and logs operations. It keeps all tensors alive, so that their ids aren't reused."""
 
     def __init__(self, model: Module, inputs: Any) -> None:
         self.layers: list[str] = []
@@ -91,11 +97,13 @@ class _Watcher:
         self._names[id(tensor)] = self._places[_place(tensor)] = name
 
     def name(self, tensor: Tensor) -> str:
-        """A tensor's name; one that no operation gave has that of the latest one at its place."""
+        """Return a tensor's name; an unrecorded one has the name of the last recorded tensor with the same buffer,
+        offset and layout.
+        """
         return self._names.get(id(tensor)) or self._places.get(_place(tensor), "constant")
 
     def __call__(self, name: str, call: Callable[..., Any], args: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        """Runs an operation and notes it; what it is made of runs unwatched."""
+        """Run an operation and log it; operations that it calls internally aren't logged."""
         takes = tuple(self.name(t) for t in (*_tensors(args), *_tensors(params)))
         state.watch = None
         try:
@@ -110,7 +118,7 @@ class _Watcher:
         return result
 
     def rows(self, results: tuple[str, ...]) -> Iterator[FlowRow]:
-        """The rows, with what was needed after each."""
+        """Yield the rows with their live bytes."""
         last = {name: number for number, (_, _, takes, _) in enumerate(self.noted) for name in takes}
         last.update(dict.fromkeys(results, len(self.noted)))
         for number, (layer, operation, takes, gives) in enumerate(self.noted):
@@ -132,7 +140,7 @@ def _place(tensor: Tensor) -> Any:
 
 @contextmanager
 def _watching(model: Module, watcher: _Watcher) -> Iterator[None]:
-    """The model in inference mode, its layers telling when they begin and end, all operations told to the watcher."""
+    """Within the block, the model is in inference mode, and its layers and operations are reported to the watcher."""
     modes = [(module, module.training) for module in model.modules()]
     handles = []
     for name, module in model.named_modules():
@@ -153,7 +161,7 @@ def _watching(model: Module, watcher: _Watcher) -> Iterator[None]:
 
 
 def flow(model: Module, *inputs: Any, **options: Any) -> Flow:
-    """The flow of tensors in one call of a model: a row per operation."""
+    """Trace one call of a model: one row per operation."""
     watcher = _Watcher(model, (inputs, options))
     with _watching(model, watcher):
         result = model(*inputs, **options)

@@ -1,6 +1,6 @@
-"""The functions behind the layers, under PyTorch's names.
+"""Functional forms of the layers under PyTorch's names.
 
-Enters: tensors. Leaves: tensors. Everything is defined in `vkjit.tensor`; nothing here keeps parameters.
+All functions are defined in `vkjit.tensor`; they are stateless.
 """
 
 from __future__ import annotations
@@ -113,27 +113,29 @@ logsigmoid = elementwise.logsigmoid
 
 
 def gelu(x: Tensor, approximate: str = "none") -> Tensor:
-    """x times the normal distribution's cumulative function at x; `approximate="tanh"` for the tanh form."""
+    """x * Phi(x), with the normal cumulative distribution function Phi; `approximate="tanh"` uses the tanh
+    approximation.
+    """
     return elementwise.gelu(x, approximate=approximate)
 
 
 def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
-    """x where it is positive, else alpha (exp(x) - 1)."""
+    """x if it is positive, else alpha * (exp(x) - 1)."""
     return elementwise.elu(x, alpha=alpha)
 
 
 def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
-    """x where it is positive, else negative_slope x."""
+    """x if it is positive, else negative_slope * x."""
     return elementwise.leaky_relu(x, negative_slope=negative_slope)
 
 
 def softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
-    """log(1 + exp(beta x)) / beta; x itself where beta x is above the threshold."""
+    """log(1 + exp(beta * x)) / beta; x itself if beta * x is above the threshold."""
     return elementwise.softplus(x, beta=beta, threshold=threshold)
 
 
 def _by_rank(rank: int) -> tuple[Any, Any]:
-    """Pooling by the root of a sum of powers, and its opposite of max pooling, over `rank` axes, under PyTorch's names."""
+    """Return `lp_pool` and `max_unpool` over `rank` axes, named as in PyTorch."""
 
     def lp(x: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Tensor:
         return lp_pool(x, norm_type, rank, kernel_size, stride, ceil_mode)

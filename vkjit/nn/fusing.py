@@ -1,7 +1,7 @@
-"""Batch norms folded into the layer before them, for inference; parameters as one vector.
+"""Folding of batch normalization into the preceding layer for inference, and parameters as a flat vector.
 
-Enters: a convolution or linear layer and the batch norm that follows it, both in inference mode. Leaves: one layer that computes
-the same up to rounding: its weights times weight / sqrt(var + eps) of each channel, its bias moved along.
+A convolution or linear layer and the batch norm after it, both in inference mode, become one layer that computes the
+same up to rounding: weights are scaled by weight / sqrt(var + eps) per channel, and the bias is adjusted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["fuse_conv_bn_eval", "fuse_linear_bn_eval", "parameters_to_vector", "
 
 
 def _fused(layer: Any, norm: Any, axis: int) -> Any:
-    """The layer with the norm in it; `axis` of its weight counts the channels that the norm sees."""
+    """Return the layer with the norm folded in; `axis` is the axis of its weight that counts the norm's channels."""
     if layer.training or norm.training:
         raise ArgumentError(
             "only layers in inference mode can be fused: in training a batch norm takes the batch's own statistics"
@@ -54,29 +54,33 @@ def _fused(layer: Any, norm: Any, axis: int) -> Any:
 
 
 def fuse_conv_bn_eval(conv: Any, bn: Module, transpose: bool = False) -> Any:
-    """A new convolution that does what `conv` and then the batch norm do. transpose: it is a transposed one.
+    """Return a convolution equivalent to `conv` followed by the batch norm. transpose: `conv` is a transposed
+    convolution.
 
-    Raises ArgumentError in training mode, and for norms without running statistics.
+    Raises ArgumentError in training mode, for norms without running statistics, and for grouped transposed
+    convolutions.
     """
     return _fused(conv, bn, 1 if transpose else 0)
 
 
 def fuse_linear_bn_eval(linear: Any, bn: Module) -> Any:
-    """A new linear layer that does what `linear` and then the batch norm do; errors as of `fuse_conv_bn_eval`."""
+    """Return a linear layer equivalent to `linear` followed by the batch norm. Raises the same errors as
+    `fuse_conv_bn_eval`.
+    """
     return _fused(linear, bn, 0)
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
-    """All elements of some tensors as one axis, in order."""
-    found = [p.reshape(-1) for p in parameters]
-    if not found:
+    """Concatenate the flattened tensors."""
+    flat = [p.reshape(-1) for p in parameters]
+    if not flat:
         raise ArgumentError("parameters_to_vector() needs at least one tensor, found none")
-    made: Tensor = cat(found)
-    return made
+    vector: Tensor = cat(flat)
+    return vector
 
 
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
-    """Writes the elements of a vector into tensors, in order. Raises ShapeError where their numbers differ."""
+    """Copy the elements of a vector into tensors, in order. Raises ShapeError if the element counts differ."""
     targets = list(parameters)
     count = sum(p.numel() for p in targets)
     if tuple(vec.shape) != (count,):

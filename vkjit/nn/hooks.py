@@ -1,7 +1,6 @@
-"""Hooks of modules: functions called around `forward` and in backward.
+"""Module hooks: functions called around `forward` and in the backward pass.
 
-Enters: a module's call. Leaves: its result. A module without hooks has no `Hooks` object, and its calls don't come
-here.
+A module without hooks has no `Hooks` object, and its calls bypass this file.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ Hook = Callable[..., Any]
 
 
 class Handle:
-    """A registered hook; `remove()` takes it away, and so does leaving a `with` block."""
+    """Handle of a registered hook. `remove()`, or leaving a `with` block, removes the hook."""
 
     def __init__(self, hooks: dict[Handle, Hook], hook: Hook, first: bool = False, with_kwargs: bool = False) -> None:
         self._hooks = hooks
         self.with_kwargs = with_kwargs
-        """Whether the hook is called with the keyword arguments too."""
+        """True if the hook also receives the keyword arguments."""
         others = dict(hooks) if first else {}
         if first:
             hooks.clear()
@@ -34,7 +33,7 @@ class Handle:
         hooks.update(others)
 
     def remove(self) -> None:
-        """Takes the hook away; may be called again."""
+        """Remove the hook. May be called more than once."""
         self._hooks.pop(self, None)
 
     def __enter__(self) -> Handle:
@@ -60,7 +59,7 @@ class Hooks:
         return copied
 
     def call(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Runs forward with all hooks."""
+        """Run `forward` with all hooks."""
         for handle, hook in list(self.before.items()):
             replaced = hook(module, args, kwargs) if handle.with_kwargs else hook(module, args)
             if replaced is None:
@@ -94,10 +93,13 @@ class _Watch:
         self._outputs: list[Tensor | None] = []
         self._inputs: list[Tensor | None] = []
         self._awaited = self._missing = 0
-        """Gradients of inputs: how many come in a backward pass, and how many of them haven't yet."""
+        """Number of input gradients in a backward pass (`_awaited`), and how many of them are outstanding (`_missing`).
+        """
 
     def inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The arguments, tensors that require a gradient at a place of their own on the tape."""
+        """Return the arguments, with tensors that require a gradient replaced by aliases that have their own tape
+        nodes.
+        """
         placed = list(args)
         tensors = [i for i, value in enumerate(args) if isinstance(value, Tensor)]
         self._inputs = [None] * len(tensors)
@@ -111,7 +113,7 @@ class _Watch:
         return tuple(placed)
 
     def outputs(self, result: Any) -> Any:
-        """The result, tensors that require a gradient at a place of their own on the tape."""
+        """Return the result, with tensors that require a gradient replaced by aliases that have their own tape nodes."""
         single = isinstance(result, Tensor)
         values = [result] if single else list(result) if isinstance(result, (tuple, list)) else []
         self._outputs = [None] * len(values)
@@ -139,7 +141,7 @@ class _Watch:
         return self._inputs[slot]
 
     def _fire(self) -> None:
-        """Calls the hooks; what they return takes the place of an input's gradient where it is the only one."""
+        """Call the hooks. Their return value replaces the input's gradient if only one input requires one."""
         for hook in self._hooks:
             replaced = hook(self._module, tuple(self._inputs), tuple(self._outputs))
             if replaced is None:
@@ -160,7 +162,7 @@ class _Watch:
 
 
 def _alias(x: Tensor) -> Tensor:
-    """The same memory as a recorded view: a place on the tape that nothing else uses."""
+    """Return a recorded view of the whole tensor: a tape node that nothing else uses."""
     from ..tensor.views import _reshape
 
     return _reshape(x, shape=x.shape)

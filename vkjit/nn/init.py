@@ -1,7 +1,7 @@
-"""Initialisation of parameters, in place: PyTorch's names, formulas and default bounds.
+"""In-place initialization of parameters, with PyTorch's names, formulas and default bounds.
 
-Enters: a tensor (nothing is recorded), parameters of a distribution. Leaves: the same tensor. Numbers are drawn on the
-host from the stream that `vk.manual_seed` restarts, so that one seed gives the same parameters on every device.
+Each function fills its tensor without recording gradients and returns it. Numbers are drawn on the host from the stream
+seeded by `vk.manual_seed`, so that a seed gives the same parameters on every device.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _GAINS = {
 
 
 def _generator() -> np.random.Generator:
-    """A generator of this call's own, seeded from the process's stream."""
+    """Return a generator for one call, seeded from the process's stream."""
     return np.random.Generator(np.random.Philox(random.next_seed()))
 
 
@@ -42,7 +42,7 @@ def _drawn_type(tensor: Tensor, name: str) -> Any:
 
 
 def _is_blueprint(tensor: Tensor) -> bool:
-    """Whether the tensor has no values to fill: on the device "meta"."""
+    """True if the tensor is on the device "meta" and has no values to fill."""
     return tensor.device.caps.kind == META_KIND
 
 
@@ -53,7 +53,7 @@ def _write(tensor: Tensor, values: npt.NDArray[Any]) -> Tensor:
 
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
-    """Uniform numbers in [a, b)."""
+    """Fill with uniform numbers in [a, b)."""
     if _is_blueprint(tensor):
         return tensor
     drawn = _drawn_type(tensor, "uniform_")
@@ -61,7 +61,7 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
-    """Normal numbers."""
+    """Fill with normal numbers."""
     if std < 0:
         raise ArgumentError(f"normal_ takes a standard deviation of at least 0, found {std}")
     if _is_blueprint(tensor):
@@ -71,7 +71,7 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
 
 
 def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0) -> Tensor:
-    """Normal numbers, those outside [a, b] drawn again; a and b are values, not multiples of std."""
+    """Fill with normal numbers truncated to [a, b] by redrawing; a and b are values, not multiples of std."""
     if not a < b:
         raise ArgumentError(f"trunc_normal_ needs a < b, found {a} and {b}")
     chance = 0.5 * (math.erf((b - mean) / (std * math.sqrt(2))) - math.erf((a - mean) / (std * math.sqrt(2))))
@@ -89,7 +89,7 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
 
 
 def constant_(tensor: Tensor, val: float) -> Tensor:
-    """One value everywhere."""
+    """Fill with a constant."""
     if _is_blueprint(tensor):
         return tensor
     with no_grad():
@@ -98,17 +98,17 @@ def constant_(tensor: Tensor, val: float) -> Tensor:
 
 
 def zeros_(tensor: Tensor) -> Tensor:
-    """Zeros."""
+    """Fill with zeros."""
     return constant_(tensor, 0)
 
 
 def ones_(tensor: Tensor) -> Tensor:
-    """Ones."""
+    """Fill with ones."""
     return constant_(tensor, 1)
 
 
 def eye_(tensor: Tensor) -> Tensor:
-    """Ones on the diagonal of a matrix, zeros elsewhere."""
+    """Fill a matrix with the identity: ones on the diagonal, zeros elsewhere."""
     if tensor.ndim != 2:
         raise ShapeError(f"eye_ fills a matrix, found shape {tensor.shape}")
     if _is_blueprint(tensor):
@@ -117,7 +117,7 @@ def eye_(tensor: Tensor) -> Tensor:
 
 
 def fan_in_and_out(tensor: Tensor) -> tuple[int, int]:
-    """Inputs that reach one output of a weight of shape (out, in, *kernel), and outputs that one input reaches."""
+    """Return (fan_in, fan_out) of a weight of shape (out, in, *kernel)."""
     if tensor.ndim < 2:
         raise ShapeError(f"a weight needs at least 2 axes (out, in, ...) to have fans, found shape {tensor.shape}")
     field = math.prod(tensor.shape[2:])
@@ -125,7 +125,7 @@ def fan_in_and_out(tensor: Tensor) -> tuple[int, int]:
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """The factor that keeps variances through an activation; `param`: the negative slope of leaky_relu."""
+    """Return the gain that preserves variance through a nonlinearity; `param` is the negative slope of leaky_relu."""
     if nonlinearity == "leaky_relu":
         return math.sqrt(2.0 / (1 + (0.01 if param is None else param) ** 2))
     if nonlinearity not in _GAINS:
@@ -134,13 +134,13 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0) -> Tensor:
-    """Uniform within +-gain * sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio, 2010)."""
+    """Fill with uniform numbers within +-gain * sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio, 2010)."""
     bound = gain * math.sqrt(6.0 / sum(fan_in_and_out(tensor)))
     return uniform_(tensor, -bound, bound)
 
 
 def xavier_normal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
-    """Normal of deviation gain * sqrt(2 / (fan_in + fan_out)) (Glorot and Bengio, 2010)."""
+    """Fill with normal numbers of deviation gain * sqrt(2 / (fan_in + fan_out)) (Glorot and Bengio, 2010)."""
     return normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(fan_in_and_out(tensor))))
 
 
@@ -152,18 +152,24 @@ def _kaiming_deviation(tensor: Tensor, a: float, mode: str, nonlinearity: str) -
 
 
 def kaiming_uniform_(tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
-    """Uniform within +-gain * sqrt(3 / fan) (He et al., 2015); `a` is the negative slope of leaky_relu."""
+    """Fill with uniform numbers within +-gain * sqrt(3 / fan) (He et al., 2015); `a` is the negative slope of
+    leaky_relu.
+    """
     bound = math.sqrt(3.0) * _kaiming_deviation(tensor, a, mode, nonlinearity)
     return uniform_(tensor, -bound, bound)
 
 
 def kaiming_normal_(tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
-    """Normal of deviation gain / sqrt(fan) (He et al., 2015); `a` is the negative slope of leaky_relu."""
+    """Fill with normal numbers of deviation gain / sqrt(fan) (He et al., 2015); `a` is the negative slope of
+    leaky_relu.
+    """
     return normal_(tensor, 0.0, _kaiming_deviation(tensor, a, mode, nonlinearity))
 
 
 def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
-    """Rows (columns where there are more rows) orthogonal and of length `gain`; axes after the first count as one."""
+    """Fill with orthogonal rows (columns if there are more rows than columns) of norm `gain`; axes after the first are
+    flattened.
+    """
     if tensor.ndim < 2:
         raise ShapeError(f"orthogonal_ needs at least 2 axes, found shape {tensor.shape}")
     if _is_blueprint(tensor):
@@ -172,12 +178,12 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])
     values = _generator().standard_normal((max(rows, columns), min(rows, columns)))
     q, r = np.linalg.qr(values)
-    q = q * np.sign(np.diag(r))  # makes the distribution uniform
+    q = q * np.sign(np.diag(r))  # makes the distribution uniform (Haar)
     return _write(tensor, (gain * (q.T if rows < columns else q)).reshape(tensor.shape).astype(drawn))
 
 
 def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01) -> Tensor:
-    """Normal numbers of that deviation, but in each column of a matrix a share of `sparsity` is zero."""
+    """Fill a matrix with normal numbers of deviation `std`, and set the fraction `sparsity` of each column to zero."""
     if tensor.ndim != 2 or not 0 <= sparsity <= 1:
         raise ShapeError(f"sparse_ fills a matrix with a share of zeros from 0 to 1, found {tensor.shape}, {sparsity}")
     drawn = _drawn_type(tensor, "sparse_")
@@ -192,7 +198,9 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01) -> Tensor:
 
 
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
-    """A convolution's weight (out, in, *kernel) that hands as many channels on as it can, per group."""
+    """Fill a convolution's weight (out, in, *kernel) so that it preserves as many input channels as possible, per
+    group.
+    """
     if tensor.ndim not in (3, 4, 5) or groups < 1 or tensor.shape[0] % groups:
         raise ShapeError(
             f"dirac_ fills weights of 3 to 5 axes whose first is a multiple of groups, found {tensor.shape}, {groups}"

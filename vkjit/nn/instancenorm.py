@@ -1,4 +1,4 @@
-"""Normalisation of each channel of each example, and over neighbouring channels."""
+"""Instance normalization and local response normalization."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ __all__ = ["InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LocalResponseN
 class _InstanceNorm(Module):
     """(x - mean) / sqrt(variance + eps) * weight + bias per example and channel.
 
-    affine: with weight (ones at first) and bias (zeros at first), (num_features,). track_running_stats: running_mean and
-    running_var, (num_features,), are moved in training and used in inference; num_batches_tracked stays 0, as in PyTorch.
+    affine adds weight (initially ones) and bias (initially zeros), (num_features,). track_running_stats: running_mean
+    and running_var, (num_features,), are updated in training and used in inference; num_batches_tracked stays 0, as in
+    PyTorch.
     """
 
     rank: int
@@ -50,13 +51,13 @@ class _InstanceNorm(Module):
         self.reset_parameters()
 
     def reset_running_stats(self) -> None:
-        """Mean 0, variance 1."""
+        """Reset the running mean to 0 and the running variance to 1."""
         if self.running_mean is not None and self.running_var is not None:
             init.zeros_(self.running_mean)
             init.ones_(self.running_var)
 
     def reset_parameters(self) -> None:
-        """Ones, zeros, and no statistics."""
+        """Reset weight to ones, bias to zeros, and the running statistics."""
         self.reset_running_stats()
         if self.weight is not None:
             init.ones_(self.weight)
@@ -64,7 +65,7 @@ class _InstanceNorm(Module):
             init.zeros_(self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, num_features, *size) or without N -> the same."""
+        """(N, num_features, *size) or without N -> same shape."""
         if x.ndim not in (self.rank + 1, self.rank + 2) or x.shape[-1 - self.rank] != self.num_features:
             raise ShapeError(
                 f"{type(self).__name__}({self.num_features}) takes {self.rank + 2} axes, or {self.rank + 1} without a "
@@ -72,14 +73,14 @@ class _InstanceNorm(Module):
             )
         single = x.ndim == self.rank + 1
         wide = views.unsqueeze(x, 0) if single else x
-        found = F.instance_norm(
+        result = F.instance_norm(
             wide, self.running_mean, self.running_var, self.weight, self.bias,
             self.training or not self.track_running_stats, self.momentum, self.eps,
         )  # fmt: skip
-        return views.squeeze(found, 0) if single else found
+        return views.squeeze(result, 0) if single else result
 
     def extra_repr(self) -> str:
-        """Channels and options."""
+        """Return the options shown by `repr`."""
         return (
             f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
             f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
@@ -87,34 +88,34 @@ class _InstanceNorm(Module):
 
 
 class InstanceNorm1d(_InstanceNorm):
-    """Instance norm of sequences: (N, C, L) or (C, L)."""
+    """Instance normalization of sequences: (N, C, L) or (C, L)."""
 
     rank = 1
 
 
 class InstanceNorm2d(_InstanceNorm):
-    """Instance norm of images: (N, C, H, W) or (C, H, W)."""
+    """Instance normalization of images: (N, C, H, W) or (C, H, W)."""
 
     rank = 2
 
 
 class InstanceNorm3d(_InstanceNorm):
-    """Instance norm of volumes: (N, C, D, H, W) or (C, D, H, W)."""
+    """Instance normalization of volumes: (N, C, D, H, W) or (C, D, H, W)."""
 
     rank = 3
 
 
 class LocalResponseNorm(Module):
-    """x / (k + alpha * mean of squares over `size` neighbouring channels)^beta."""
+    """Local response normalization: x / (k + alpha * mean of squares over `size` adjacent channels)^beta."""
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
         super().__init__()
         self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, C, ...) -> the same."""
+        """(N, C, ...) -> same shape."""
         return F.local_response_norm(x, self.size, self.alpha, self.beta, self.k)
 
     def extra_repr(self) -> str:
-        """Size and numbers."""
+        """Return the options shown by `repr`."""
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"

@@ -1,4 +1,4 @@
-"""Layers that are one matrix product, or nothing."""
+"""Linear and identity layers."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ __all__ = ["Identity", "Linear"]
 
 
 class Identity(Module):
-    """Hands its input on; takes and ignores any arguments."""
+    """Identity layer. Accepts and ignores any constructor arguments."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         super().__init__()
 
     def constructor_arguments(self) -> dict[str, Any]:
-        """None: what it was given changes nothing."""
+        """Return no arguments: those given have no effect."""
         return {}
 
     def forward(self, x: Tensor) -> Tensor:
-        """Any shape -> the same."""
+        """Any shape -> same shape."""
         return x
 
 
 class Linear(Module):
-    """y = x weight^T + bias.
+    """Linear layer: y = x weight^T + bias.
 
-    weight: (out_features, in_features), bias: (out_features,), both uniform within +-1/sqrt(in_features) at first.
+    weight: (out_features, in_features), bias: (out_features,), both initialized uniformly within +-1/sqrt(in_features).
     """
 
     weight: Parameter
@@ -53,7 +53,7 @@ class Linear(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draws weight and bias anew."""
+        """Reinitialize weight and bias."""
         bound = 1 / math.sqrt(self.in_features) if self.in_features else 0.0
         init.uniform_(self.weight, -bound, bound)
         if self.bias is not None:
@@ -64,5 +64,5 @@ class Linear(Module):
         return F.linear(input, self.weight, self.bias)
 
     def extra_repr(self) -> str:
-        """The sizes."""
+        """Return the options shown by `repr`."""
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"

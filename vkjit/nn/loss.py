@@ -1,4 +1,4 @@
-"""Losses as layers. `reduction` is "mean", "sum" or "none" (one value per example or element)."""
+"""Loss layers. `reduction` is "mean", "sum" or "none" (one value per example or element)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["BCELoss", "BCEWithLogitsLoss", "CrossEntropyLoss", "L1Loss", "MSELos
 
 
 class _Loss(Module):
-    """A loss with a reduction and, where it has one, a weight that is moved with the module."""
+    """Base class of losses: a reduction and an optional weight, a buffer that is moved with the module."""
 
     def __init__(self, weight: Tensor | None = None, reduction: str = "mean") -> None:
         super().__init__()
@@ -25,10 +25,10 @@ class _Loss(Module):
 
 
 class CrossEntropyLoss(_Loss):
-    """-log of the softmax of the logits at the target class.
+    """Cross entropy: -log(softmax(logits)) at the target class.
 
-    weight: (C,), one per class; targets equal to ignore_index don't count; label_smoothing mixes in the uniform
-    distribution.
+    weight: (C,), one per class; targets equal to ignore_index are ignored; label_smoothing mixes the target with the
+    uniform distribution.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class CrossEntropyLoss(_Loss):
         self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """(N, C, ...) and class numbers (N, ...) -> scalar, or (N, ...) for "none"."""
+        """(N, C, ...) and class indices (N, ...) -> scalar, or (N, ...) for reduction "none"."""
         return F.cross_entropy(
             logits, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction,
             label_smoothing=self.label_smoothing,
@@ -50,69 +50,70 @@ class CrossEntropyLoss(_Loss):
 
 
 class NLLLoss(_Loss):
-    """Minus the log-probability of the target class; takes what log_softmax gives."""
+    """Negative log-likelihood of the target class; the input is the output of log_softmax."""
 
     def __init__(self, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean") -> None:
         super().__init__(weight, reduction)
         self.ignore_index = ignore_index
 
     def forward(self, log_probabilities: Tensor, target: Tensor) -> Tensor:
-        """(N, C, ...) and class numbers (N, ...) -> scalar, or (N, ...) for "none"."""
+        """(N, C, ...) and class indices (N, ...) -> scalar, or (N, ...) for reduction "none"."""
         return F.nll_loss(
             log_probabilities, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction
         )
 
 
 class MSELoss(_Loss):
-    """(x - target)^2."""
+    """Squared error: (x - target)^2."""
 
     def __init__(self, reduction: str = "mean") -> None:
         super().__init__(None, reduction)
 
     def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        """Two tensors of one shape -> scalar, or that shape for "none"."""
+        """Two tensors of the same shape -> scalar, or that shape for reduction "none"."""
         return F.mse_loss(x, target, reduction=self.reduction)
 
 
 class L1Loss(_Loss):
-    """|x - target|."""
+    """Absolute error: |x - target|."""
 
     def __init__(self, reduction: str = "mean") -> None:
         super().__init__(None, reduction)
 
     def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        """Two tensors of one shape -> scalar, or that shape for "none"."""
+        """Two tensors of the same shape -> scalar, or that shape for reduction "none"."""
         return F.l1_loss(x, target, reduction=self.reduction)
 
 
 class SmoothL1Loss(_Loss):
-    """0.5 d^2 / beta where d = |x - target| is below beta, else d - 0.5 beta."""
+    """0.5 d^2 / beta if d = |x - target| is below beta, else d - 0.5 beta."""
 
     def __init__(self, reduction: str = "mean", beta: float = 1.0) -> None:
         super().__init__(None, reduction)
         self.beta = beta
 
     def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        """Two tensors of one shape -> scalar, or that shape for "none"."""
+        """Two tensors of the same shape -> scalar, or that shape for reduction "none"."""
         return F.smooth_l1_loss(x, target, reduction=self.reduction, beta=self.beta)
 
 
 class BCELoss(_Loss):
-    """-(target log x + (1 - target) log(1 - x)) of probabilities x; logarithms are cut off at -100.
+    """Binary cross entropy: -(target log x + (1 - target) log(1 - x)) of probabilities x; logarithms are clamped to at
+    least -100.
 
-    Probabilities that aren't between 0 and 1, NaN too, are reported at the next read.
+    Probabilities outside of [0, 1], including NaN, are reported when a result is next read.
     """
 
     def __init__(self, weight: Tensor | None = None, reduction: str = "mean") -> None:
         super().__init__(weight, reduction)
 
     def forward(self, probabilities: Tensor, target: Tensor) -> Tensor:
-        """Two tensors of one shape -> scalar, or that shape for "none"."""
+        """Two tensors of the same shape -> scalar, or that shape for reduction "none"."""
         return F.binary_cross_entropy(probabilities, target, self.weight, reduction=self.reduction)
 
 
 class BCEWithLogitsLoss(_Loss):
-    """BCELoss of sigmoid(x), computed without overflow; pos_weight multiplies the term of positive targets."""
+    """`BCELoss` of sigmoid(x), computed without overflow; pos_weight scales the term of positive targets."""
 
     pos_weight: Tensor | None
 
@@ -121,7 +122,7 @@ class BCEWithLogitsLoss(_Loss):
         self.register_buffer("pos_weight", pos_weight)
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """Two tensors of one shape -> scalar, or that shape for "none"."""
+        """Two tensors of the same shape -> scalar, or that shape for reduction "none"."""
         return F.binary_cross_entropy_with_logits(
             logits, target, self.weight, reduction=self.reduction, pos_weight=self.pos_weight
         )

@@ -1,8 +1,7 @@
-"""`Module`: the base of layers and models.
+"""`Module`: base class of layers and models.
 
-Enters: parameters, buffers and other modules, assigned as attributes. Leaves: their names, their states, calls of
-`forward`. Every parameter, buffer and child lies in the instance's dictionary, where attribute access is quick, and in
-one of three registries that `__setattr__` and `__delattr__` keep in step with it.
+Every parameter, buffer and child module is stored in the instance's dictionary, for fast attribute access, and in one
+of three registries that `__setattr__` and `__delattr__` keep consistent with it.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ M = TypeVar("M", bound="Module")
 
 
 class Module:
-    """A part of a model with parameters, buffers and child modules. Subclasses write `forward` and are called.
+    """Base class of layers and models, with parameters, buffers and child modules. Subclasses implement `forward`.
 
-    Assign a `Parameter`, a `Module`, or a buffer (`register_buffer`) as an attribute and it is listed, moved, saved and
-    loaded with the module. Calling `super().__init__()` is customary, not needed.
+    A `Parameter`, a `Module`, or a buffer (`register_buffer`) assigned as an attribute is listed, moved, saved and
+    loaded with the module. Calling `super().__init__()` is customary but not required.
     """
 
     training: bool
@@ -37,7 +36,7 @@ class Module:
     _buffers: dict[str, Tensor | None]
     _modules: dict[str, Module | None]
     _transient: set[str]
-    """Names of buffers that are no part of the state."""
+    """Names of buffers that are not part of the state."""
     _hooks: hooks.Hooks | None
 
     def __new__(cls: type[M], *_: Any, **__: Any) -> M:
@@ -56,7 +55,7 @@ class Module:
     forward: Callable[..., Any] = _no_forward
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs `forward` with the hooks around it."""
+        """Run `forward` with the registered hooks."""
         if self._hooks is None:
             return self.forward(*args, **kwargs)
         return self._hooks.call(self, args, kwargs)
@@ -105,7 +104,7 @@ class Module:
             raise ArgumentError(f"{type(self).__name__} has an attribute {name!r} already: choose another name")
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
-        """Adds a parameter, or None where the layer does without."""
+        """Add a parameter, or None if the layer has none of that name."""
         self._check_name(name, self._parameters)
         if param is not None and not isinstance(param, Parameter):
             raise ArgumentError(f"register_parameter({name!r}) takes a vk.nn.Parameter, found {type(param).__name__}")
@@ -113,7 +112,7 @@ class Module:
         object.__setattr__(self, name, param)
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
-        """Adds a tensor that moves and is saved with the module but isn't learned; saved only where persistent."""
+        """Add a tensor that is moved with the module but not learned. It is part of the state only if persistent."""
         self._check_name(name, self._buffers)
         if tensor is not None and not isinstance(tensor, Tensor):
             raise ArgumentError(f"register_buffer({name!r}) takes a tensor, found {type(tensor).__name__}")
@@ -122,7 +121,7 @@ class Module:
         object.__setattr__(self, name, tensor)
 
     def add_module(self, name: str, module: Module | None) -> None:
-        """Adds a child under a name."""
+        """Add a child module."""
         self._check_name(name, self._modules)
         if module is not None and not isinstance(module, Module):
             raise ArgumentError(f"a child of a module is a vk.nn.Module, found {type(module).__name__}")
@@ -131,10 +130,10 @@ class Module:
 
     register_module = add_module
 
-    # -- what it consists of
+    # -- members
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
-        """The direct children, each once."""
+        """Yield the direct children with their names, each once."""
         seen: set[int] = set()
         for name, child in self._modules.items():
             if child is not None and id(child) not in seen:
@@ -142,13 +141,13 @@ class Module:
                 yield name, child
 
     def children(self) -> Iterator[Module]:
-        """The direct children."""
+        """Yield the direct children."""
         return (child for _, child in self.named_children())
 
     def named_modules(
         self, memo: set[int] | None = None, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Module]]:
-        """This module (named "") and all modules below, with dotted names."""
+        """Yield this module (named "") and all descendants with dotted names."""
         seen = set() if memo is None else memo
         if id(self) in seen:
             return
@@ -160,7 +159,7 @@ class Module:
                 yield from child.named_modules(seen, f"{prefix}.{name}" if prefix else name, remove_duplicate)
 
     def modules(self) -> Iterator[Module]:
-        """This module and all modules below."""
+        """Yield this module and all descendants."""
         return (module for _, module in self.named_modules())
 
     def _named_members(
@@ -178,80 +177,80 @@ class Module:
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Parameter]]:
-        """Parameters with dotted names; one that has several names appears under the first."""
+        """Yield the parameters with dotted names; a shared one appears only under its first name."""
         return self._named_members("_parameters", prefix, recurse, remove_duplicate)
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
-        """Parameters, each once."""
+        """Yield the parameters, each once."""
         return (p for _, p in self.named_parameters(recurse=recurse))
 
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Tensor]]:
-        """Buffers with dotted names."""
+        """Yield the buffers with dotted names."""
         for module in self.modules() if recurse else (self,):
             module._settle()
         return self._named_members("_buffers", prefix, recurse, remove_duplicate)
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
-        """Buffers, each once."""
+        """Yield the buffers, each once."""
         return (b for _, b in self.named_buffers(recurse=recurse))
 
     def _descend(self, target: str, owner: str) -> Module:
-        found: Module = self
+        module: Module = self
         for position, part in enumerate(parts := target.split(".") if target else []):
-            child = found._modules.get(part)
+            child = module._modules.get(part)
             if child is None:
                 place = ".".join(parts[:position]) or type(self).__name__
-                raise ArgumentError(f"{owner}: {place} has no child {part!r}, only {sorted(found._modules) or 'none'}")
-            found = child
-        return found
+                raise ArgumentError(f"{owner}: {place} has no child {part!r}, only {sorted(module._modules) or 'none'}")
+            module = child
+        return module
 
     def get_submodule(self, target: str) -> Module:
-        """The module below with a dotted name; "" is this one."""
+        """Return the descendant with a dotted name; "" is this module."""
         return self._descend(target, f"get_submodule({target!r})")
 
     def get_parameter(self, target: str) -> Parameter:
-        """The parameter with a dotted name."""
+        """Return the parameter with a dotted name."""
         place, _, name = target.rpartition(".")
         owner = self._descend(place, f"get_parameter({target!r})")
-        found = owner._parameters.get(name)
-        if found is None:
+        parameter = owner._parameters.get(name)
+        if parameter is None:
             raise ArgumentError(
                 f"get_parameter({target!r}): there is no such parameter, only {sorted(owner._parameters)}"
             )
-        return found
+        return parameter
 
     def get_buffer(self, target: str) -> Tensor:
-        """The buffer with a dotted name."""
+        """Return the buffer with a dotted name."""
         place, _, name = target.rpartition(".")
         owner = self._descend(place, f"get_buffer({target!r})")
         owner._settle()
-        found = owner._buffers.get(name)
-        if found is None:
+        buffer = owner._buffers.get(name)
+        if buffer is None:
             raise ArgumentError(f"get_buffer({target!r}): there is no such buffer, only {sorted(owner._buffers)}")
-        return found
+        return buffer
 
     # -- modes, gradients, moves
 
     def train(self: M, mode: bool = True) -> M:
-        """Switches this module and all below to training (dropout, batch statistics); `train(False)` is `eval()`."""
+        """Set this module and all descendants to training mode (dropout, batch statistics); `train(False)` is `eval()`."""
         for module in self.modules():
             module.__dict__["training"] = mode
         return self
 
     def eval(self: M) -> M:
-        """Switches to inference."""
+        """Set this module and all descendants to inference mode."""
         return self.train(False)
 
     def requires_grad_(self: M, requires_grad: bool = True) -> M:
-        """Freezes (False) or unfreezes all parameters."""
+        """Freeze (False) or unfreeze all parameters."""
         for parameter in self.parameters():
             parameter.requires_grad_(requires_grad)
         return self
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forgets the gradients of all parameters, or sets them to zero."""
+        """Clear the gradients of all parameters, or set them to zero."""
         for parameter in self.parameters():
             if set_to_none:
                 parameter.meta.grad = None
@@ -259,16 +258,16 @@ class Module:
                 parameter.meta.grad = creation.zeros_like(parameter)
 
     def apply(self: M, fn: Callable[[Module], Any]) -> M:
-        """Calls fn on all modules below, then on this one."""
+        """Call fn on all descendants, then on this module."""
         for child in self.children():
             child.apply(fn)
         fn(self)
         return self
 
     def to(self: M, *targets: Any, dtype: Any = None, device: Any = None) -> M:
-        """Moves parameters and buffers to a device, and floats among them to a float type: `model.to("cpu")`.
+        """Move parameters and buffers to a device, and convert float ones to a float type: `model.to("cpu")`.
 
-        Parameters stay the same objects, so an optimiser made before keeps working; its state stays where it was.
+        Parameters remain the same objects, so existing optimizers keep working; the state of these is not moved.
         """
         for target in targets:
             if isinstance(target, Tensor):
@@ -289,66 +288,72 @@ class Module:
         return self
 
     def to_empty(self: M, *, device: Any = None) -> M:
-        """Gives parameters and buffers memory of their own on a device, with undefined values."""
+        """Allocate new, uninitialized memory on a device for parameters and buffers."""
         blueprint.to_empty(self, open_device(device), only_meta=False)
         return self
 
     def materialize(self: M, device: Any = None, state: Mapping[str, Any] | None = None) -> M:
-        """Gives a model that was built on the device "meta" memory on a device, and values: those of a state, else each
-        layer draws its own (`reset_parameters`).
+        """Allocate memory on a device for a model built on the device "meta", and set its values.
 
-        Raises ArgumentError for parameters that neither gives a value, before anything is changed.
+        Values come from `state`, or without one from each layer's `reset_parameters`. Raises ArgumentError for
+        parameters that get a value from neither, before anything is changed.
         """
         blueprint.materialize(self, open_device(device), state)
         return self
 
     def cpu(self: M) -> M:
-        """To the device "cpu"."""
+        """Move to the device "cpu"."""
         return self.to(device="cpu")
 
     def float(self: M) -> M:
-        """All float parameters and buffers as f32."""
+        """Convert all float parameters and buffers to f32."""
         return self.to(dtype="f32")
 
     def half(self: M) -> M:
-        """All float parameters and buffers as f16."""
+        """Convert all float parameters and buffers to f16."""
         return self.to(dtype="f16")
 
     def bfloat16(self: M) -> M:
-        """All float parameters and buffers as bf16."""
+        """Convert all float parameters and buffers to bf16."""
         return self.to(dtype="bf16")
 
     def double(self: M) -> M:
-        """All float parameters and buffers as f64."""
+        """Convert all float parameters and buffers to f64."""
         return self.to(dtype="f64")
 
     # -- state
 
     def state_dict(self, *, prefix: str = "", keep_vars: bool = False) -> dict[str, Tensor]:
-        """Parameters and persistent buffers by dotted name (PyTorch's names): the memory itself, off the tape; with keep_vars the
-        parameters and buffers themselves.
+        """Return parameters and persistent buffers by dotted name (PyTorch's names).
+
+        The tensors share memory with the module but are detached from the tape; with keep_vars, they are the parameters
+        and buffers themselves.
         """
         return state.collect(self, prefix, keep_vars)
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> state.Incompatible:
-        """Copies values into parameters and buffers, converted to their types. Values: tensors, NumPy or PyTorch
-        arrays. assign: parameters and buffers take over the tensors' memory, type and device instead; nothing is copied.
+        """Copy values into parameters and buffers, converted to their types; return the missing and the unexpected
+        names.
 
-        strict: names that are missing or unexpected are an error too; shapes that differ always are. The ArgumentError
-        lists all of them, and nothing is changed then. Returns the missing and the unexpected names.
+        Values are tensors, or NumPy or PyTorch arrays. assign: parameters and buffers take over the tensors' memory,
+        type and device instead of copying.
+
+        Mismatched shapes are an error, and with strict so are missing or unexpected names. The ArgumentError lists all
+        of them, and nothing is changed.
         """
         return state.load(self, state_dict, strict, assign)
 
     def _settle(self) -> None:
-        """Called before the state is read: a layer that keeps something aside writes it into its buffers."""
+        """Write values that a layer caches into its buffers. Called before the state is read."""
 
     def constructor_arguments(self) -> dict[str, Any]:
-        """The arguments of the constructor, by name, that make a module like this one, for `nn.to_config`; those of `*args` under
-        "*". Here: the attributes of the same names. Modules that don't keep an argument so write this method.
+        """Return the constructor arguments, by name, that recreate this module for `nn.to_config`; those of `*args`
+        under "*".
 
-        Raises ArgumentError where there is no such attribute.
+        The default implementation reads the attributes of the same names and raises ArgumentError if one is missing.
+        Override it in modules that store an argument differently.
         """
         return description.arguments_of(self)
 
@@ -363,33 +368,35 @@ class Module:
     def register_forward_pre_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
     ) -> hooks.Handle:
-        """Calls hook(module, args) before forward; what it returns, unless None, replaces the arguments.
+        """Call hook(module, args) before `forward`. A result other than None replaces the arguments.
 
-        prepend: before the hooks there are. with_kwargs: calls hook(module, args, kwargs), which returns None or both.
+        prepend: call it before the existing hooks. with_kwargs: call hook(module, args, kwargs), which returns None or
+        (args, kwargs).
         """
         return hooks.Handle(self._own_hooks().before, hook, prepend, with_kwargs)
 
     def register_forward_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
     ) -> hooks.Handle:
-        """Calls hook(module, args, output) after forward; what it returns, unless None, replaces the output.
+        """Call hook(module, args, output) after `forward`. A result other than None replaces the output.
 
-        prepend: before the hooks there are. with_kwargs: calls hook(module, args, kwargs, output).
+        prepend: call it before the existing hooks. with_kwargs: call hook(module, args, kwargs, output).
         """
         return hooks.Handle(self._own_hooks().after, hook, prepend, with_kwargs)
 
     def register_full_backward_hook(self, hook: Callable[[Module, Any, Any], Any]) -> hooks.Handle:
-        """Calls hook(module, grad_input, grad_output) in backward, both tuples with None where there is no gradient.
+        """Call hook(module, grad_input, grad_output) in backward; both are tuples, with None where there is no
+        gradient.
 
-        It is called when the gradients of the inputs have arrived, for inputs that require one. What it returns, unless None,
-        replaces the gradients of the inputs, where one of them requires one.
+        The hook runs when the gradients of all inputs that require one have arrived. If exactly one input requires a
+        gradient, a result other than None replaces the gradients of the inputs.
         """
         return hooks.Handle(self._own_hooks().backward, hook)
 
     # -- text
 
     def extra_repr(self) -> str:
-        """What a layer shows between its parentheses."""
+        """Return the text between the parentheses of the layer's repr."""
         return ""
 
     def _get_name(self) -> str:
@@ -412,7 +419,7 @@ class Module:
 
 
 def _copied(value: Any, memo: dict[int, Any]) -> Any:
-    """A deep copy in which tensors get memory of their own."""
+    """Deep copy in which tensors get their own memory."""
     if isinstance(value, Tensor) and not isinstance(value, Parameter):
         if id(value) not in memo:
             memo[id(value)] = value.detach().clone()

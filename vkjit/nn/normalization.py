@@ -1,4 +1,4 @@
-"""Normalisation within each example: layer, group and RMS norm."""
+"""Layer, group and RMS normalization: statistics within each example."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ def _shape(value: Shape) -> tuple[int, ...]:
 
 
 class LayerNorm(Module):
-    """(x - mean) / sqrt(variance + eps) * weight + bias, over the last axes, whose sizes are `normalized_shape`.
+    """(x - mean) / sqrt(variance + eps) * weight + bias, with statistics over the last axes, of sizes
+    `normalized_shape`.
 
-    weight (ones at first) and bias (zeros at first) have that shape.
+    weight (initially ones) and bias (initially zeros) have that shape.
     """
 
     weight: Parameter | None
@@ -48,23 +49,23 @@ class LayerNorm(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Ones and zeros."""
+        """Reset weight to ones and bias to zeros."""
         _reset(self.weight, self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., *normalized_shape) -> the same."""
+        """(..., *normalized_shape) -> same shape."""
         return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
-        """The shape and options."""
+        """Return the options shown by `repr`."""
         affine = self.elementwise_affine
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={affine}, bias={self.bias is not None}"
 
 
 class RMSNorm(Module):
-    """x / sqrt(mean of squares + eps) * weight, over the last axes, whose sizes are `normalized_shape`.
+    """x / sqrt(mean of squares + eps) * weight, with statistics over the last axes, of sizes `normalized_shape`.
 
-    weight (ones at first) has that shape. eps None: the type's distance from 1 to the next number.
+    weight (initially ones) has that shape. eps=None stands for the machine epsilon of the element type.
     """
 
     weight: Parameter | None
@@ -84,22 +85,23 @@ class RMSNorm(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Ones."""
+        """Reset weight to ones."""
         _reset(self.weight, None)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., *normalized_shape) -> the same."""
+        """(..., *normalized_shape) -> same shape."""
         return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
 
     def extra_repr(self) -> str:
-        """The shape."""
+        """Return the options shown by `repr`."""
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
 
 
 class GroupNorm(Module):
-    """(x - mean) / sqrt(variance + eps) * weight + bias, over groups of channels and all positions.
+    """(x - mean) / sqrt(variance + eps) * weight + bias, with statistics over groups of channels and all spatial
+    positions.
 
-    weight (ones at first) and bias (zeros at first): (num_channels,).
+    weight (initially ones) and bias (initially zeros): (num_channels,).
     """
 
     weight: Parameter | None
@@ -126,15 +128,15 @@ class GroupNorm(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Ones and zeros."""
+        """Reset weight to ones and bias to zeros."""
         _reset(self.weight, self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, num_channels, ...) -> the same."""
+        """(N, num_channels, ...) -> same shape."""
         return F.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
-        """Groups and channels."""
+        """Return the options shown by `repr`."""
         return (
             f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, "
             f"bias={self.bias is not None}"

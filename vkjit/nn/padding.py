@@ -1,4 +1,4 @@
-"""Layers that put elements around their input's last axes."""
+"""Padding layers for the last axes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ Widths = int | tuple[int, ...]
 
 
 class _Pad(Module):
-    """What the layers share. padding: an int, or (before, after) of the last axis, then of the one before it, and so on."""
+    """Base class of padding layers.
+
+    padding: an int, or (before, after) for the last axis, then for the one before it, and so on.
+    """
 
     rank: int
     mode = "constant"
@@ -30,11 +33,11 @@ class _Pad(Module):
         self.padding = widths
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., *size) -> the same with wider last axes."""
+        """(..., *size) -> padded shape."""
         return F.pad(x, self.padding, mode=self.mode)
 
     def extra_repr(self) -> str:
-        """The widths."""
+        """Return the options shown by `repr`."""
         return str(self.padding)
 
 
@@ -44,11 +47,11 @@ class _ConstantPad(_Pad):
         self.value = value
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., *size) -> the same with wider last axes."""
+        """(..., *size) -> padded shape."""
         return F.pad(x, self.padding, value=self.value)
 
     def extra_repr(self) -> str:
-        """The widths and the value."""
+        """Return the options shown by `repr`."""
         return f"padding={self.padding}, value={self.value}"
 
 
@@ -57,104 +60,104 @@ class _ZeroPad(_ConstantPad):
         super().__init__(padding, 0.0)
 
     def extra_repr(self) -> str:
-        """The widths."""
+        """Return the options shown by `repr`."""
         return str(self.padding)
 
 
 class ConstantPad1d(_ConstantPad):
-    """Pads the last axis with a value; negative widths take elements away."""
+    """Pad the last axis with a constant; negative padding crops."""
 
     rank = 1
 
 
 class ConstantPad2d(_ConstantPad):
-    """Pads the last two axes with a value; negative widths take elements away."""
+    """Pad the last two axes with a constant; negative padding crops."""
 
     rank = 2
 
 
 class ConstantPad3d(_ConstantPad):
-    """Pads the last three axes with a value; negative widths take elements away."""
+    """Pad the last three axes with a constant; negative padding crops."""
 
     rank = 3
 
 
 class ZeroPad1d(_ZeroPad):
-    """Pads the last axis with zeros; negative widths take elements away."""
+    """Pad the last axis with zeros; negative padding crops."""
 
     rank = 1
 
 
 class ZeroPad2d(_ZeroPad):
-    """Pads the last two axes with zeros; negative widths take elements away."""
+    """Pad the last two axes with zeros; negative padding crops."""
 
     rank = 2
 
 
 class ZeroPad3d(_ZeroPad):
-    """Pads the last three axes with zeros; negative widths take elements away."""
+    """Pad the last three axes with zeros; negative padding crops."""
 
     rank = 3
 
 
 class ReflectionPad1d(_Pad):
-    """Pads the last axis with the elements mirrored at the edge, without it; negative widths take elements away."""
+    """Pad the last axis by reflection, without repeating the edge; negative padding crops."""
 
     rank = 1
     mode = "reflect"
 
 
 class ReflectionPad2d(_Pad):
-    """Pads the last two axes with the elements mirrored at the edge, without it; negative widths take elements away."""
+    """Pad the last two axes by reflection, without repeating the edge; negative padding crops."""
 
     rank = 2
     mode = "reflect"
 
 
 class ReflectionPad3d(_Pad):
-    """Pads the last three axes with the elements mirrored at the edge, without it; negative widths take elements away."""
+    """Pad the last three axes by reflection, without repeating the edge; negative padding crops."""
 
     rank = 3
     mode = "reflect"
 
 
 class ReplicationPad1d(_Pad):
-    """Pads the last axis with the edge's elements; negative widths take elements away."""
+    """Pad the last axis by replicating the edge; negative padding crops."""
 
     rank = 1
     mode = "replicate"
 
 
 class ReplicationPad2d(_Pad):
-    """Pads the last two axes with the edge's elements; negative widths take elements away."""
+    """Pad the last two axes by replicating the edge; negative padding crops."""
 
     rank = 2
     mode = "replicate"
 
 
 class ReplicationPad3d(_Pad):
-    """Pads the last three axes with the edge's elements; negative widths take elements away."""
+    """Pad the last three axes by replicating the edge; negative padding crops."""
 
     rank = 3
     mode = "replicate"
 
 
 class CircularPad1d(_Pad):
-    """Pads the last axis with the elements of the other end; negative widths take elements away."""
+    """Pad the last axis by wrapping around; negative padding crops."""
 
     rank = 1
     mode = "circular"
 
 
 class CircularPad2d(_Pad):
-    """Pads the last two axes with the elements of the other end; negative widths take elements away."""
+    """Pad the last two axes by wrapping around; negative padding crops."""
 
     rank = 2
     mode = "circular"
 
 
 class CircularPad3d(_Pad):
-    """Pads the last three axes with the elements of the other end; negative widths take elements away."""
+    """Pad the last three axes by wrapping around; negative padding crops."""
 
     rank = 3
     mode = "circular"

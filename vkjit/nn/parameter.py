@@ -1,8 +1,4 @@
-"""`Parameter`: a tensor that a module learns.
-
-Enters: a tensor. Leaves: a leaf of the autograd tape over the same memory. A module that gets one as an attribute
-lists it.
-"""
+"""`Parameter`: a tensor that is learned, registered by modules when assigned as an attribute."""
 
 from __future__ import annotations
 
@@ -19,9 +15,9 @@ __all__ = ["Parameter", "replace_memory"]
 
 @only_values
 class Parameter(Tensor):
-    """A tensor that modules list among `parameters()`; it requires a gradient unless told otherwise.
+    """Tensor that modules list among `parameters()`. It requires a gradient by default.
 
-    data: the values; their memory is shared, the place on the tape isn't.
+    data: the initial values. The parameter shares their memory, but is a leaf of its own on the autograd tape.
     """
 
     __slots__ = ()
@@ -34,7 +30,9 @@ class Parameter(Tensor):
 
     @property
     def data(self) -> Tensor:
-        """The same memory off the tape. Assigning a tensor gives the parameter that tensor's memory."""
+        """A view of the same memory detached from the tape. Assigning a tensor makes the parameter use that tensor's
+        memory.
+        """
         return self.detach()
 
     @data.setter
@@ -51,9 +49,9 @@ class Parameter(Tensor):
 
 
 def replace_memory(target: Tensor, value: Tensor) -> None:
-    """Gives a leaf the memory, type, shape and device of another tensor; references to the leaf stay valid.
+    """Replace a leaf's memory, type, shape and device by those of another tensor. References to the leaf stay valid.
 
-    Its gradient goes along where it fits, converted to the new type and device.
+    Its gradient is kept if the shape matches, converted to the new type and device.
     """
     if not target.is_leaf:
         raise ArgumentError("only leaves can be given other memory: this tensor is the result of a recorded operation")
@@ -62,7 +60,7 @@ def replace_memory(target: Tensor, value: Tensor) -> None:
     target._array, target._version, target._history = fresh._array, fresh._version, fresh._history
     target._is_view, target._root = False, None
     if (before.shape, before.dtype, before.device) == (value.shape, value.dtype, value.device):
-        return  # what has been recorded of the leaf still reaches it
+        return  # operations recorded earlier still propagate gradients to the leaf
     target.meta = GradMeta(value.shape, value.dtype, value.device, requires_grad=before.requires_grad)
     target.meta.hooks = before.hooks
     if gradient is not None and gradient.shape == value.shape:

@@ -1,4 +1,4 @@
-"""Pooling over one to three axes: maxima, means and p-norms of windows, and maxima put back."""
+"""Pooling layers over one to three axes: maximum, average, p-norm, adaptive, and max unpooling."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Sizes = int | tuple[int, ...]
 
 
 def _each(value: Any) -> tuple[int, ...]:
-    """The form in which PyTorch shows the windows of one axis."""
+    """Convert a value to a tuple, the form in which PyTorch shows 1-D window options."""
     return value if isinstance(value, tuple) else (value,)
 
 
 class _MaxPool(Module):
-    """The maximum of each window; `stride` is the window's size where not given.
+    """Maximum of each window; `stride` defaults to the window size.
 
-    Size out = floor((size + 2 padding - dilation (kernel_size - 1) - 1) / stride) + 1 (ceil_mode: rounded up).
+    Output size = floor((size + 2 * padding - dilation * (kernel_size - 1) - 1) / stride) + 1 (ceil_mode: rounded up).
     """
 
     rank: int
@@ -45,13 +45,13 @@ class _MaxPool(Module):
         self.return_indices, self.ceil_mode = return_indices, ceil_mode
 
     def forward(self, x: Tensor) -> Any:
-        """(N, C, *size) or (C, *size) -> (N, C, *size out) or (C, *size out), and indices if asked for."""
+        """(N, C, *size) or (C, *size) -> (N, C, *output size) or (C, *output size), and indices with return_indices."""
         return _MAXIMA[self.rank](
             x, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices
         )
 
     def extra_repr(self) -> str:
-        """The window."""
+        """Return the options shown by `repr`."""
         return (
             f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, dilation={self.dilation}, "
             f"ceil_mode={self.ceil_mode}"
@@ -59,27 +59,27 @@ class _MaxPool(Module):
 
 
 class MaxPool1d(_MaxPool):
-    """The maximum of each window of sequences."""
+    """Max pooling of sequences."""
 
     rank = 1
 
 
 class MaxPool2d(_MaxPool):
-    """The maximum of each window of images."""
+    """Max pooling of images."""
 
     rank = 2
 
 
 class MaxPool3d(_MaxPool):
-    """The maximum of each window of volumes."""
+    """Max pooling of volumes."""
 
     rank = 3
 
 
 class _MaxUnpool(Module):
-    """Puts maxima back where max pooling found them, zeros elsewhere; `stride` is the window's size where not given.
+    """Inverse of max pooling: scatter maxima to their indices, zeros elsewhere; `stride` defaults to the window size.
 
-    Size out = (size - 1) stride - 2 padding + kernel_size, or what a call gives as output_size.
+    Output size = (size - 1) * stride - 2 * padding + kernel_size, or the output_size passed to the call.
     """
 
     rank: int
@@ -90,37 +90,37 @@ class _MaxUnpool(Module):
         self.padding = padding
 
     def forward(self, x: Tensor, indices: Tensor, output_size: Any = None) -> Tensor:
-        """(N, C, *size) and the indices of max pooling -> (N, C, *size out)."""
+        """(N, C, *size) and the indices of max pooling -> (N, C, *output size)."""
         return F.max_unpool(x, indices, self.rank, self.kernel_size, self.stride, self.padding, output_size)
 
     def extra_repr(self) -> str:
-        """The window."""
+        """Return the options shown by `repr`."""
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
 class MaxUnpool1d(_MaxUnpool):
-    """Maxima of sequences back in their places, zeros elsewhere."""
+    """Max unpooling of sequences."""
 
     rank = 1
 
 
 class MaxUnpool2d(_MaxUnpool):
-    """Maxima of images back in their places, zeros elsewhere."""
+    """Max unpooling of images."""
 
     rank = 2
 
 
 class MaxUnpool3d(_MaxUnpool):
-    """Maxima of volumes back in their places, zeros elsewhere."""
+    """Max unpooling of volumes."""
 
     rank = 3
 
 
 class _AvgPool(Module):
-    """The mean of each window; `stride` is the window's size where not given.
+    """Mean of each window; `stride` defaults to the window size.
 
-    Size out = floor((size + 2 padding - kernel_size) / stride) + 1 (ceil_mode: rounded up). Padding counts as zeros unless
-    count_include_pad=False; divisor_override (two and three axes) divides by that number instead.
+    Output size = floor((size + 2 * padding - kernel_size) / stride) + 1 (ceil_mode: rounded up). Padding counts as
+    zeros unless count_include_pad=False; divisor_override (two and three axes only) replaces the divisor.
     """
 
     rank: int
@@ -139,7 +139,7 @@ class _AvgPool(Module):
         self.ceil_mode, self.count_include_pad, self.divisor_override = ceil_mode, count_include_pad, divisor_override
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, C, *size) or (C, *size) -> (N, C, *size out) or (C, *size out)."""
+        """(N, C, *size) or (C, *size) -> (N, C, *output size) or (C, *output size)."""
         options = (self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
         if self.rank == 1:
             return F.avg_pool1d(x, *options)
@@ -147,12 +147,12 @@ class _AvgPool(Module):
         return run(x, *options, self.divisor_override)
 
     def extra_repr(self) -> str:
-        """The window."""
+        """Return the options shown by `repr`."""
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
 class AvgPool1d(_AvgPool):
-    """The mean of each window of sequences."""
+    """Average pooling of sequences."""
 
     rank = 1
 
@@ -170,19 +170,19 @@ class AvgPool1d(_AvgPool):
 
 
 class AvgPool2d(_AvgPool):
-    """The mean of each window of images."""
+    """Average pooling of images."""
 
     rank = 2
 
 
 class AvgPool3d(_AvgPool):
-    """The mean of each window of volumes."""
+    """Average pooling of volumes."""
 
     rank = 3
 
 
 class _LPPool(Module):
-    """The p-norm of each window: (sum of x^p)^(1/p); `stride` is the window's size where not given."""
+    """p-norm of each window: (sum of x^p)^(1/p); `stride` defaults to the window size."""
 
     rank: int
 
@@ -193,11 +193,11 @@ class _LPPool(Module):
         self.norm_type, self.kernel_size, self.stride, self.ceil_mode = norm_type, kernel_size, stride, ceil_mode
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, C, *size) or (C, *size) -> (N, C, *size out) or (C, *size out)."""
+        """(N, C, *size) or (C, *size) -> (N, C, *output size) or (C, *output size)."""
         return F.lp_pool(x, self.norm_type, self.rank, self.kernel_size, self.stride, self.ceil_mode)
 
     def extra_repr(self) -> str:
-        """The norm and the window."""
+        """Return the options shown by `repr`."""
         return (
             f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride}, "
             f"ceil_mode={self.ceil_mode}"
@@ -205,19 +205,19 @@ class _LPPool(Module):
 
 
 class LPPool1d(_LPPool):
-    """The p-norm of each window of sequences."""
+    """p-norm pooling of sequences."""
 
     rank = 1
 
 
 class LPPool2d(_LPPool):
-    """The p-norm of each window of images."""
+    """p-norm pooling of images."""
 
     rank = 2
 
 
 class LPPool3d(_LPPool):
-    """The p-norm of each window of volumes."""
+    """p-norm pooling of volumes."""
 
     rank = 3
 
@@ -230,39 +230,39 @@ class _Adaptive(Module):
         self.output_size = output_size
 
     def extra_repr(self) -> str:
-        """The size."""
+        """Return the options shown by `repr`."""
         return f"output_size={self.output_size}"
 
 
 class _AdaptiveAvgPool(_Adaptive):
-    """Means of windows that are chosen so that the result has the size asked for; None keeps an axis."""
+    """Mean of windows chosen to yield output_size; None keeps the size of an axis."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, C, *size) or (C, *size) -> the same with output_size in place of size."""
+        """(N, C, *size) or (C, *size) -> the same with output_size instead of size."""
         run: Any = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)[self.rank - 1]
         return run(x, self.output_size)  # type: ignore[no-any-return]
 
 
 class AdaptiveAvgPool1d(_AdaptiveAvgPool):
-    """Means of windows of sequences, as many as output_size says."""
+    """Adaptive average pooling of sequences to output_size."""
 
     rank = 1
 
 
 class AdaptiveAvgPool2d(_AdaptiveAvgPool):
-    """Means of windows of images, as many as output_size says."""
+    """Adaptive average pooling of images to output_size."""
 
     rank = 2
 
 
 class AdaptiveAvgPool3d(_AdaptiveAvgPool):
-    """Means of windows of volumes, as many as output_size says."""
+    """Adaptive average pooling of volumes to output_size."""
 
     rank = 3
 
 
 class GlobalAvgPool(Module):
-    """The mean of each channel over all its positions."""
+    """Mean of each channel over all spatial positions."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, C, ...) -> (N, C)."""
@@ -270,32 +270,32 @@ class GlobalAvgPool(Module):
 
 
 class _AdaptiveMaxPool(_Adaptive):
-    """Maxima of windows that are chosen so that the result has the size asked for; None keeps an axis."""
+    """Maximum of windows chosen to yield output_size; None keeps the size of an axis."""
 
     def __init__(self, output_size: Any, return_indices: bool = False) -> None:
         super().__init__(output_size)
         self.return_indices = return_indices
 
     def forward(self, x: Tensor) -> Any:
-        """(N, C, *size) or (C, *size) -> the same with output_size in place of size, and indices if asked for."""
+        """(N, C, *size) or (C, *size) -> the same with output_size instead of size, and indices with return_indices."""
         run: Any = (F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d)[self.rank - 1]
         return run(x, self.output_size, self.return_indices)
 
 
 class AdaptiveMaxPool1d(_AdaptiveMaxPool):
-    """Maxima of windows of sequences, as many as output_size says."""
+    """Adaptive max pooling of sequences to output_size."""
 
     rank = 1
 
 
 class AdaptiveMaxPool2d(_AdaptiveMaxPool):
-    """Maxima of windows of images, as many as output_size says."""
+    """Adaptive max pooling of images to output_size."""
 
     rank = 2
 
 
 class AdaptiveMaxPool3d(_AdaptiveMaxPool):
-    """Maxima of windows of volumes, as many as output_size says."""
+    """Adaptive max pooling of volumes to output_size."""
 
     rank = 3
 

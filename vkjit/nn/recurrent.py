@@ -1,7 +1,7 @@
-"""Recurrent layers: RNN, LSTM and GRU over sequences, and their single steps.
+"""Recurrent layers (RNN, LSTM, GRU) and their single-step cells.
 
-A layer multiplies a whole sequence with its input weights in one product; what depends on the state runs step by step.
-Names, shapes and the order of gates are PyTorch's.
+The input projection of a layer is one matrix product over the whole sequence; only the state-dependent part runs step
+by step. Names, shapes and the order of gates are PyTorch's.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Any:
 
 
 def _step(kind: str, given: Any, state: State, weight: Tensor, bias: Tensor | None, projection: Tensor | None) -> State:
-    """The next state from the current one and `given`, the input times its weights; kind: "tanh", "relu", "lstm", "gru"."""
+    """Return the next state from the current one and `given`, the projected input; kind: "tanh", "relu", "lstm", "gru"."""
     hidden = state[0] if kind == "lstm" else state
     moved = _linear(hidden, weight, bias)
     if kind == "tanh":
@@ -41,8 +41,8 @@ def _step(kind: str, given: Any, state: State, weight: Tensor, bias: Tensor | No
     if kind == "lstm":
         i, f, g, o = views.chunk(given + moved, 4, -1)
         cell = f.sigmoid() * state[1] + i.sigmoid() * g.tanh()
-        made = o.sigmoid() * cell.tanh()
-        return (made if projection is None else F.linear(made, projection)), cell
+        output = o.sigmoid() * cell.tanh()
+        return (output if projection is None else F.linear(output, projection)), cell
     r, z, n = views.chunk(given, 3, -1)
     hr, hz, hn = views.chunk(moved, 3, -1)
     update, fresh = (z + hz).sigmoid(), (n + (r + hr).sigmoid() * hn).tanh()
@@ -56,11 +56,12 @@ def _uniform(module: Module, hidden: int) -> None:
 
 
 class _Recurrent(Module):
-    """What the layers over sequences share.
+    """Base class of layers over sequences.
 
-    weight_ih_l[k]: (gates * hidden_size, inputs of layer k), weight_hh_l[k]: (gates * hidden_size, hidden_size), bias_ih_l[k]
-    and bias_hh_l[k]: (gates * hidden_size,); of the other direction with `_reverse` behind. All uniform within
-    +-1/sqrt(hidden_size) at first. dropout: in training, between layers.
+    weight_ih_l[k]: (gates * hidden_size, inputs of layer k), weight_hh_l[k]: (gates * hidden_size, hidden_size, or
+    proj_size if set), bias_ih_l[k] and bias_hh_l[k]: (gates * hidden_size,); those of the reverse direction have the
+    suffix `_reverse`. All are initialized uniformly within +-1/sqrt(hidden_size). dropout applies between layers in
+    training.
     """
 
     kind: str
@@ -113,12 +114,14 @@ class _Recurrent(Module):
         return [f"l{layer}", f"l{layer}_reverse"] if self.bidirectional else [f"l{layer}"]
 
     def reset_parameters(self) -> None:
-        """Draws all parameters anew."""
+        """Reinitialize all parameters."""
         _uniform(self, self.hidden_size)
 
     def forward(self, x: Tensor, hx: State = None) -> tuple[Tensor, State]:
-        """(L, N, input_size) (batch_first: (N, L, input_size); without N a single sequence) and a first state (zeros where
-        not given) of (directions * layers, N, width) -> (L, N, directions * width) and the last state.
+        """(L, N, input_size) and an initial state (directions * layers, N, width) -> (L, N, directions * width) and the
+        final state.
+
+        batch_first: (N, L, input_size). Without N the input is a single sequence. The initial state defaults to zeros.
         """
         single = x.ndim == 2
         if x.ndim not in (2, 3) or x.shape[-1] != self.input_size:
@@ -163,11 +166,11 @@ class _Recurrent(Module):
     def _stacked(self, last: list[State], single: bool) -> State:
         parts = list(zip(*last, strict=True)) if self.kind == "lstm" else [last]
         stacked: list[Any] = [copies.stack(list(part)) for part in parts]
-        made = [views.squeeze(s, 1) if single else s for s in stacked]
-        return tuple(made) if self.kind == "lstm" else made[0]
+        states = [views.squeeze(s, 1) if single else s for s in stacked]
+        return tuple(states) if self.kind == "lstm" else states[0]
 
     def _run(self, x: Tensor, state: State, suffix: str) -> tuple[Tensor, State]:
-        """One direction of one layer over a sequence (L, N, inputs)."""
+        """Run one direction of one layer over a sequence (L, N, inputs)."""
         get: Any = self._parameters.get
         given: Any = _linear(x, get(f"weight_ih_{suffix}"), get(f"bias_ih_{suffix}"))
         weight, bias, projection = (get(f"{name}_{suffix}") for name in ("weight_hh", "bias_hh", "weight_hr"))
@@ -181,19 +184,19 @@ class _Recurrent(Module):
         return copies.stack(outputs), state
 
     def extra_repr(self) -> str:
-        """Sizes and what isn't at its default."""
+        """Return the options shown by `repr`."""
         text = f"{self.input_size}, {self.hidden_size}"
-        for name, usual in (
+        for name, default in (
             ("proj_size", 0), ("num_layers", 1), ("bias", True), ("batch_first", False), ("dropout", 0),
             ("bidirectional", False),
         ):  # fmt: skip
-            if getattr(self, name) != usual:
+            if getattr(self, name) != default:
                 text += f", {name}={getattr(self, name)}"
         return text
 
 
 class RNN(_Recurrent):
-    """h' = tanh(W_ih x + b_ih + W_hh h + b_hh) along a sequence; nonlinearity "relu" instead of "tanh"."""
+    """Elman RNN: h' = tanh(W_ih x + b_ih + W_hh h + b_hh) along a sequence; nonlinearity="relu" replaces tanh."""
 
     def __init__(
         self,
@@ -218,22 +221,26 @@ class RNN(_Recurrent):
 
 
 class LSTM(_Recurrent):
-    """Gates i, f, g, o of W_ih x + b_ih + W_hh h + b_hh; c' = sigmoid(f) c + sigmoid(i) tanh(g), h' = sigmoid(o) tanh(c').
+    """Long short-term memory, with gates i, f, g, o of W_ih x + b_ih + W_hh h + b_hh.
 
-    The state is a pair (h, c). proj_size: h is multiplied with weight_hr_l[k] (proj_size, hidden_size).
+    c' = sigmoid(f) c + sigmoid(i) tanh(g), h' = sigmoid(o) tanh(c'). The state is a pair (h, c). proj_size: h is
+    multiplied by weight_hr_l[k] (proj_size, hidden_size).
     """
 
     kind = "lstm"
 
 
 class GRU(_Recurrent):
-    """Gates r, z, n; n = tanh(W_in x + b_in + sigmoid(r) (W_hn h + b_hn)), h' = (1 - sigmoid(z)) n + sigmoid(z) h."""
+    """Gated recurrent unit, with gates r, z, n.
+
+    n = tanh(W_in x + b_in + sigmoid(r) (W_hn h + b_hn)), h' = (1 - sigmoid(z)) n + sigmoid(z) h.
+    """
 
     kind = "gru"
 
 
 class _Cell(Module):
-    """One step of a recurrent layer: weight_ih, weight_hh, bias_ih, bias_hh as of the layers."""
+    """One step of a recurrent layer, with the layer's weight_ih, weight_hh, bias_ih and bias_hh."""
 
     kind: str
 
@@ -247,16 +254,16 @@ class _Cell(Module):
         for name, shape in shapes.items():
             setattr(self, name, Parameter(creation.empty(shape, dtype=dtype, device=device)))
         for name in ("bias_ih", "bias_hh"):
-            made = Parameter(creation.empty(rows, dtype=dtype, device=device)) if bias else None
-            self.register_parameter(name, made)
+            parameter = Parameter(creation.empty(rows, dtype=dtype, device=device)) if bias else None
+            self.register_parameter(name, parameter)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draws all parameters anew."""
+        """Reinitialize all parameters."""
         _uniform(self, self.hidden_size)
 
     def forward(self, x: Tensor, hx: State = None) -> State:
-        """(N, input_size) or (input_size,) and a state of (N, hidden_size) or (hidden_size,) -> the next state."""
+        """(N, input_size) or (input_size,), and a state (N, hidden_size) or (hidden_size,) -> the next state."""
         if x.ndim not in (1, 2) or x.shape[-1] != self.input_size:
             raise ShapeError(
                 f"{type(self).__name__} takes (N, {self.input_size}) or ({self.input_size},), found shape {x.shape}"
@@ -269,7 +276,7 @@ class _Cell(Module):
         return _step(self.kind, given, hx, get("weight_hh"), get("bias_hh"), None)
 
     def extra_repr(self) -> str:
-        """Sizes and what isn't at its default."""
+        """Return the options shown by `repr`."""
         return f"{self.input_size}, {self.hidden_size}" + ("" if self.bias else ", bias=False")
 
 
@@ -291,7 +298,7 @@ class RNNCell(_Cell):
         super().__init__(input_size, hidden_size, bias, device, dtype)
 
     def extra_repr(self) -> str:
-        """Sizes and what isn't at its default."""
+        """Return the options shown by `repr`."""
         text = super().extra_repr()
         return text if self.nonlinearity == "tanh" else f"{text}, nonlinearity={self.nonlinearity}"
 

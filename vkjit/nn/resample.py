@@ -1,4 +1,4 @@
-"""Layers that give images another size, or pixels another place."""
+"""Layers that resize images or rearrange their elements."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = [
 
 
 class Upsample(Module):
-    """Another size by interpolation: `size`, or `scale_factor` times the input's; modes as of `F.interpolate`."""
+    """Resize by interpolation to `size`, or by `scale_factor`; the modes are those of `F.interpolate`."""
 
     def __init__(
         self, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None
@@ -24,32 +24,32 @@ class Upsample(Module):
         self.size, self.scale_factor, self.mode, self.align_corners = size, scale_factor, mode, align_corners
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, C, *size) -> (N, C, *size out)."""
+        """(N, C, *size) -> (N, C, *output size)."""
         return F.interpolate(x, self.size, self.scale_factor, self.mode, bool(self.align_corners))
 
     def extra_repr(self) -> str:
-        """Size or factor, and the mode."""
+        """Return the options shown by `repr`."""
         if self.scale_factor is not None:
             return f"scale_factor={self.scale_factor}, mode={self.mode!r}"
         return f"size={self.size}, mode={self.mode!r}"
 
 
 class UpsamplingNearest2d(Upsample):
-    """Images of another size, each pixel the nearest one."""
+    """Nearest-neighbor resizing of images."""
 
     def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
         super().__init__(size, scale_factor, "nearest")
 
 
 class UpsamplingBilinear2d(Upsample):
-    """Images of another size, pixels interpolated; corners stay corners."""
+    """Bilinear resizing of images with aligned corners."""
 
     def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
         super().__init__(size, scale_factor, "bilinear", True)
 
 
 class PixelShuffle(Module):
-    """Channels become pixels."""
+    """Rearrange channels into pixels."""
 
     def __init__(self, upscale_factor: int) -> None:
         super().__init__()
@@ -60,12 +60,12 @@ class PixelShuffle(Module):
         return F.pixel_shuffle(x, self.upscale_factor)
 
     def extra_repr(self) -> str:
-        """The factor."""
+        """Return the options shown by `repr`."""
         return f"upscale_factor={self.upscale_factor}"
 
 
 class PixelUnshuffle(Module):
-    """Pixels become channels."""
+    """Rearrange pixels into channels."""
 
     def __init__(self, downscale_factor: int) -> None:
         super().__init__()
@@ -76,28 +76,28 @@ class PixelUnshuffle(Module):
         return F.pixel_unshuffle(x, self.downscale_factor)
 
     def extra_repr(self) -> str:
-        """The factor."""
+        """Return the options shown by `repr`."""
         return f"downscale_factor={self.downscale_factor}"
 
 
 class ChannelShuffle(Module):
-    """Channels in groups, one of each group in turn."""
+    """Interleave groups of channels: one of each group in turn."""
 
     def __init__(self, groups: int) -> None:
         super().__init__()
         self.groups = groups
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, C, ...) -> the same."""
+        """(N, C, ...) -> same shape."""
         return F.channel_shuffle(x, self.groups)
 
     def extra_repr(self) -> str:
-        """How many groups."""
+        """Return the options shown by `repr`."""
         return f"groups={self.groups}"
 
 
 class Unfold(Module):
-    """The windows of images as columns."""
+    """Extract sliding windows of images as columns (im2col)."""
 
     def __init__(self, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> None:
         super().__init__()
@@ -108,12 +108,12 @@ class Unfold(Module):
         return F.unfold(x, self.kernel_size, self.dilation, self.padding, self.stride)
 
     def extra_repr(self) -> str:
-        """The window."""
+        """Return the options shown by `repr`."""
         return f"kernel_size={self.kernel_size}, dilation={self.dilation}, padding={self.padding}, stride={self.stride}"
 
 
 class Fold(Module):
-    """Columns back to images; where windows overlap they are added."""
+    """Combine columns into images (col2im); overlapping windows are summed."""
 
     def __init__(
         self, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
@@ -127,7 +127,7 @@ class Fold(Module):
         return F.fold(x, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride)
 
     def extra_repr(self) -> str:
-        """Size and window."""
+        """Return the options shown by `repr`."""
         return (
             f"output_size={self.output_size}, kernel_size={self.kernel_size}, dilation={self.dilation}, "
             f"padding={self.padding}, stride={self.stride}"

@@ -1,4 +1,4 @@
-"""Layers that change the shape only."""
+"""Reshaping layers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Flatten", "Unflatten"]
 
 
 class Flatten(Module):
-    """Merges the axes from start_dim to end_dim, both included; by default all but the batch axis."""
+    """Flatten the axes from start_dim to end_dim, inclusive; by default all but the batch axis."""
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         super().__init__()
@@ -23,12 +23,12 @@ class Flatten(Module):
         return views.flatten(x, self.start_dim, self.end_dim)
 
     def extra_repr(self) -> str:
-        """The axes."""
+        """Return the options shown by `repr`."""
         return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
 
 
 class Unflatten(Module):
-    """Splits one axis into several; one size may be -1."""
+    """Split one axis into several; one size may be -1."""
 
     def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
         super().__init__()
@@ -39,5 +39,5 @@ class Unflatten(Module):
         return views.unflatten(x, self.dim, self.unflattened_size)
 
     def extra_repr(self) -> str:
-        """The axis and its sizes."""
+        """Return the options shown by `repr`."""
         return f"dim={self.dim}, unflattened_size={self.unflattened_size}"

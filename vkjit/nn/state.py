@@ -1,7 +1,4 @@
-"""The state of a module: collected by name, and loaded with everything that doesn't fit listed.
-
-Enters: a module, a mapping of names to arrays. Leaves: a dictionary of tensors, or a module with new values.
-"""
+"""Collecting a module's state by name, and loading a state with a complete report of mismatches."""
 
 from __future__ import annotations
 
@@ -23,14 +20,16 @@ __all__ = ["Incompatible", "as_host_values", "collect", "load"]
 
 
 class Incompatible(NamedTuple):
-    """What a state and a module didn't have in common."""
+    """Names in which a state and a module differ."""
 
     missing_keys: list[str]
     unexpected_keys: list[str]
 
 
 def _members(module: Module) -> Iterator[tuple[str, Tensor]]:
-    """Parameters and persistent buffers by dotted name, in PyTorch's order; shared ones under each of their names."""
+    """Yield parameters and persistent buffers by dotted name, in PyTorch's order; shared ones under each of their
+    names.
+    """
     for place, owner in module.named_modules(remove_duplicate=False):
         owner._settle()
         own: dict[str, Any] = dict(owner._parameters)
@@ -41,18 +40,18 @@ def _members(module: Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def collect(module: Module, prefix: str, keep: bool = False) -> dict[str, Tensor]:
-    """The state of a module and all below; keep: on the tape."""
+    """Return the state of a module and its descendants; `keep` doesn't detach the tensors from the tape."""
     return {prefix + name: tensor if keep else tensor.detach() for name, tensor in _members(module)}
 
 
 def as_host_values(value: Any, name: str) -> Any:
-    """A tensor as it is; a NumPy or PyTorch array, or nested lists, as NumPy values."""
+    """Return a tensor unchanged; convert NumPy or PyTorch arrays and nested lists to NumPy arrays."""
     if isinstance(value, Tensor):
         return value
-    if hasattr(value, "detach") and hasattr(value, "cpu"):  # PyTorch's tensors, without importing it
+    if hasattr(value, "detach") and hasattr(value, "cpu"):  # a PyTorch tensor, without importing PyTorch
         value = value.detach().cpu()
         if "bfloat16" in str(value.dtype):
-            value = value.float()  # NumPy has no such type; the values are the same
+            value = value.float()  # NumPy has no bfloat16; f32 represents the values exactly
     try:
         values = np.asarray(value)
     except (TypeError, ValueError) as error:
@@ -63,8 +62,9 @@ def as_host_values(value: Any, name: str) -> Any:
 
 
 def load(module: Module, state: Mapping[str, Any], strict: bool, assign: bool = False) -> Incompatible:
-    """Copies a state into a module, or gives it the state's memory; ArgumentError, before anything is changed, where they don't
-    fit.
+    """Copy a state into a module, or with `assign` share the state's memory.
+
+    Raises ArgumentError, before anything is changed, if they don't match.
     """
     if not isinstance(state, Mapping):
         raise ArgumentError(f"load_state_dict() takes a mapping of names to arrays, found {type(state).__name__}")

@@ -1,6 +1,7 @@
-"""What a model consists of, as a table: layers, shapes of results, parameters, bytes, and on request values.
+"""Tabular summary of a model: layers, output shapes, parameters, bytes, and optionally statistics of the outputs.
 
-Enters: a model and example inputs (none: nothing runs). Leaves: a `Summary` with a row per layer; it prints as a table.
+`summary` returns a `Summary` with one row per module, which prints as a table. Output shapes need example inputs;
+without them the model isn't run.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ __all__ = ["LayerRow", "Summary", "Values", "summary"]
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """What a layer's result holds: mean, standard deviation, extremes, and how many elements aren't finite."""
+    """Statistics of a layer's output: mean, standard deviation, minimum and maximum of the finite elements, and the
+    number of others.
+    """
 
     mean: float
     deviation: float
@@ -31,7 +34,9 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class LayerRow:
-    """One module: dotted name ("" for the model), class, depth, shape of its (first) result, own parameters."""
+    """One module: dotted name ("" for the model), class, depth, shape of its (first) output, and the sizes of its own
+    parameters.
+    """
 
     name: str
     kind: str
@@ -40,35 +45,35 @@ class LayerRow:
     parameters: int
     trainable: int
     nbytes: int
-    """Of its own parameters and buffers."""
+    """Bytes of its own parameters and buffers."""
     result_nbytes: int
     values: Values | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The rows, the model's first. Parameters that several layers share count once, with the first."""
+    """The rows, the model's first. Shared parameters are counted once, in the first module that has them."""
 
     rows: tuple[LayerRow, ...]
 
     @property
     def parameters(self) -> int:
-        """Elements of all parameters."""
+        """Number of elements of all parameters."""
         return sum(row.parameters for row in self.rows)
 
     @property
     def trainable(self) -> int:
-        """Elements of the parameters that require a gradient."""
+        """Number of elements of the parameters that require a gradient."""
         return sum(row.trainable for row in self.rows)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of parameters and buffers."""
+        """Bytes of all parameters and buffers."""
         return sum(row.nbytes for row in self.rows)
 
     @property
     def result_nbytes(self) -> int:
-        """Bytes of the results of the innermost layers: about what training keeps for the gradients."""
+        """Bytes of the outputs of the innermost layers: roughly the activation memory of training."""
         inner = [
             r for r, after in zip(self.rows, [*self.rows[1:], None], strict=True) if not after or after.depth <= r.depth
         ]
@@ -90,7 +95,7 @@ class Summary:
 
 
 def table(lines: list[list[str]]) -> list[str]:
-    """Cells as lines of text, in columns, the first line underlined."""
+    """Format rows of cells as aligned lines of text, with the first row underlined."""
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
     text.insert(1, "  ".join("-" * width for width in widths))
@@ -105,7 +110,7 @@ def _shown(values: Values | None) -> list[str]:
 
 
 def shown_size(nbytes: int) -> str:
-    """Bytes for people: four digits and a unit."""
+    """Format a byte count with four significant digits and a unit."""
     power = min(max(nbytes.bit_length() - 1, 0) // 10, 4)
     return f"{nbytes / 1024**power:.4g} {('bytes', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
 
@@ -114,7 +119,7 @@ def _first_tensor(result: Any) -> Tensor | None:
     if isinstance(result, Tensor):
         return result
     items = result if isinstance(result, (tuple, list)) else ()
-    return next((found for item in items if (found := _first_tensor(item)) is not None), None)
+    return next((tensor for item in items if (tensor := _first_tensor(item)) is not None), None)
 
 
 def _values_of(tensor: Tensor) -> Values:
@@ -138,10 +143,11 @@ def _row(name: str, module: Module, counted: set[int]) -> LayerRow:
 
 
 def summary(model: Module, *inputs: Any, values: bool = False, **options: Any) -> Summary:
-    """The table of a model. With inputs the model runs once on them, without gradients and in inference mode: rows then have
-    the shape of each layer's last result, and with values=True what it holds, which waits for the device.
+    """Return the summary of a model.
 
-    Shapes of parameters need no values: a model on the device "meta" is summed up as well, without inputs.
+    With inputs, the model runs once on them, in inference mode without gradients. Rows then have the shape of each
+    layer's last output, and with values=True its statistics, which waits for the device. Without inputs, models on the
+    device "meta" can be summarized as well.
     """
     counted: set[int] = set()
     rows = {id(module): _row(name, module, counted) for name, module in model.named_modules()}
@@ -153,7 +159,7 @@ def summary(model: Module, *inputs: Any, values: bool = False, **options: Any) -
 def _run(
     model: Module, inputs: tuple[Any, ...], options: dict[str, Any], rows: dict[int, LayerRow], values: bool
 ) -> None:
-    """Calls the model and notes each layer's result in its row."""
+    """Call the model and record each layer's output in its row."""
 
     def note(module: Module, _: Any, result: Any) -> None:
         tensor = _first_tensor(result)

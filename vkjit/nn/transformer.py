@@ -1,4 +1,4 @@
-"""Transformer layers and stacks of them, with PyTorch's names, shapes and defaults."""
+"""Transformer layers and stacks, with PyTorch's names, shapes and defaults."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _activation(choice: Activation) -> Any:
 
 
 class _Layer(Module):
-    """What encoder and decoder layers share: attention to itself, a perceptron, norms and dropouts."""
+    """Base class of encoder and decoder layers: self-attention, feed-forward network, norms and dropouts."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class _Layer(Module):
             self.add_module(f"dropout{i}", Dropout(dropout))
 
     def constructor_arguments(self) -> dict[str, Any]:
-        """Read off the parts."""
+        """Return the constructor's arguments, read from the submodules."""
         return {
             "d_model": self.linear1.in_features, "nhead": self.self_attn.num_heads,
             "dim_feedforward": self.linear1.out_features, "dropout": self.dropout.p, "activation": self.activation,
@@ -86,7 +86,7 @@ class _Layer(Module):
     dropout1: Dropout
     dropout2: Dropout
     dropout3: Dropout
-    """The third ones are there where a layer looks at a memory."""
+    """norm3 and dropout3 exist only in layers with cross-attention."""
 
     def _attended(self, x: Any, mask: Any, padding: Any, causal: bool) -> Any:
         found, _ = self.self_attn(
@@ -99,13 +99,14 @@ class _Layer(Module):
         return last(self.linear2(self.dropout(self.activation(self.linear1(x)))))
 
     def _residual(self, x: Any, norm: Any, part: Callable[[Any], Any]) -> Any:
-        """x plus a part of it, normalised before or after."""
+        """Return x plus its sublayer output, normalized before (norm_first) or after."""
         return x + part(norm(x)) if self.norm_first else norm(x + part(x))
 
 
 class TransformerEncoderLayer(_Layer):
-    """Attention to itself, then a perceptron of two linear maps; each with dropout, a residual and a layer norm, which comes
-    first with norm_first=True.
+    """Self-attention, then a feed-forward network of two linear layers.
+
+    Each has dropout, a residual connection and a layer norm, which comes first with norm_first=True.
     """
 
     def forward(
@@ -115,13 +116,16 @@ class TransformerEncoderLayer(_Layer):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool = False,
     ) -> Any:
-        """(L, N, d_model) (batch_first: (N, L, d_model)) -> the same; masks as of `MultiheadAttention`."""
+        """(L, N, d_model) (batch_first: (N, L, d_model)) -> same shape. Masks are those of `MultiheadAttention`."""
         x = self._residual(src, self.norm1, lambda y: self._attended(y, src_mask, src_key_padding_mask, is_causal))
         return self._residual(x, self.norm2, self._perceptron)
 
 
 class TransformerDecoderLayer(_Layer):
-    """Attention to itself, attention to a memory, then a perceptron; each with dropout, a residual and a layer norm."""
+    """Self-attention, cross-attention to a memory, then a feed-forward network.
+
+    Each has dropout, a residual connection and a layer norm, which comes first with norm_first=True.
+    """
 
     _crosses = True
 
@@ -151,7 +155,7 @@ class TransformerDecoderLayer(_Layer):
 
 
 class TransformerEncoder(Module):
-    """Copies of an encoder layer one after the other, then an optional norm."""
+    """Stack of copies of an encoder layer, with an optional final norm."""
 
     def __init__(self, encoder_layer: Module, num_layers: int, norm: Module | None = None, **_: Any) -> None:
         super().__init__()
@@ -160,7 +164,7 @@ class TransformerEncoder(Module):
         self.add_module("norm", norm)
 
     def constructor_arguments(self) -> dict[str, Any]:
-        """The first layer stands for all."""
+        """Return the constructor's arguments; the first layer stands for all."""
         return {"encoder_layer": self.layers[0], "num_layers": len(self.layers), "norm": self.norm}
 
     norm: Module | None
@@ -172,7 +176,7 @@ class TransformerEncoder(Module):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool = False,
     ) -> Any:
-        """(L, N, d_model) (batch_first: N first) -> the same."""
+        """(L, N, d_model) (batch_first: N first) -> same shape."""
         x: Any = src
         for layer in self.layers:
             x = layer(x, src_mask=mask, src_key_padding_mask=src_key_padding_mask, is_causal=is_causal)
@@ -180,7 +184,7 @@ class TransformerEncoder(Module):
 
 
 class TransformerDecoder(Module):
-    """Copies of a decoder layer one after the other, then an optional norm."""
+    """Stack of copies of a decoder layer, with an optional final norm."""
 
     def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
         super().__init__()
@@ -189,13 +193,13 @@ class TransformerDecoder(Module):
         self.add_module("norm", norm)
 
     def constructor_arguments(self) -> dict[str, Any]:
-        """The first layer stands for all."""
+        """Return the constructor's arguments; the first layer stands for all."""
         return {"decoder_layer": self.layers[0], "num_layers": len(self.layers), "norm": self.norm}
 
     norm: Module | None
 
     def forward(self, tgt: Tensor, memory: Tensor, **masks: Any) -> Any:
-        """(L, N, d_model) and a memory -> (L, N, d_model); masks as of `TransformerDecoderLayer`."""
+        """(L, N, d_model) and a memory -> (L, N, d_model). `masks` are those of `TransformerDecoderLayer`."""
         x: Any = tgt
         for layer in self.layers:
             x = layer(x, memory, **masks)
@@ -203,7 +207,7 @@ class TransformerDecoder(Module):
 
 
 class Transformer(Module):
-    """An encoder and a decoder that looks at what the encoder gives (Vaswani et al., 2017)."""
+    """Encoder-decoder Transformer (Vaswani et al., 2017)."""
 
     def __init__(
         self,
@@ -240,7 +244,7 @@ class Transformer(Module):
                 init.xavier_uniform_(parameter)
 
     def constructor_arguments(self) -> dict[str, Any]:
-        """Encoder and decoder as they are."""
+        """Return the constructor's arguments, with the encoder and decoder as custom ones."""
         return {
             "d_model": self.d_model, "nhead": self.nhead, "batch_first": self.batch_first, "custom_encoder": self.encoder,
             "custom_decoder": self.decoder,
@@ -269,5 +273,5 @@ class Transformer(Module):
 
     @staticmethod
     def generate_square_subsequent_mask(size: int, device: Any = None, dtype: Any = dtypes.f32) -> Tensor:
-        """(size, size): -inf above the diagonal, else 0."""
+        """Return a causal mask (size, size): -inf above the diagonal, else 0."""
         return creation.full((size, size), float("-inf"), dtype=dtype, device=device).triu(1)

@@ -1,5 +1,5 @@
-"""Optimisers, schedules of the learning rate, limits on gradients, averages of weights and mixed precision, with PyTorch's
-names and formulas.
+"""Optimizers, learning-rate schedulers, gradient clipping, weight averaging and mixed precision, with PyTorch's names
+and formulas.
 """
 
 from . import lr_scheduler

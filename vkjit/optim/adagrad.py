@@ -1,4 +1,4 @@
-"""Adagrad and Adadelta: steps divided by what gradients have added up to."""
+"""Adagrad and Adadelta: updates scaled by accumulated squared gradients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ __all__ = ["Adadelta", "Adagrad"]
 
 
 class Adagrad(Optimizer):
-    """p -= lr' * g / (sqrt(sum of g^2) + eps), lr' = lr / (1 + (step - 1) lr_decay) (Duchi et al., 2011). The sum starts at
+    """Adagrad optimizer (Duchi et al., 2011).
+
+    p -= lr' * g / (sqrt(sum of g^2) + eps), with lr' = lr / (1 + (step - 1) * lr_decay). The sum starts at
     initial_accumulator_value.
     """
 
@@ -53,7 +55,10 @@ class Adagrad(Optimizer):
 
 
 class Adadelta(Optimizer):
-    """p -= lr * sqrt(u + eps) / sqrt(v + eps) * g, with running means v of g^2 and u of the squares of steps (Zeiler, 2012)."""
+    """Adadelta optimizer (Zeiler, 2012).
+
+    p -= lr * sqrt(u + eps) / sqrt(v + eps) * g, with running means v of g^2 and u of the squared updates.
+    """
 
     def __init__(
         self,

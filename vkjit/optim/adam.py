@@ -1,4 +1,4 @@
-"""Adam and its kin: running means of gradients and of their squares."""
+"""Adam and its variants: running means of gradients and of their squares."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ MEANS = ("exp_avg", "exp_avg_sq")
 
 
 def counted(parameter: Tensor, state: dict[str, Any], names: tuple[str, ...], **numbers: Any) -> int:
-    """The number of this step; at the first the state gets zeros of these names, and numbers."""
+    """Increment the parameter's step count and return it.
+
+    Missing state is created: zero tensors for `names`, and on the first step the values in `numbers`.
+    """
     if "step" not in state:
         state["step"] = 0
         state.update(numbers)
@@ -31,9 +34,11 @@ def counted(parameter: Tensor, state: dict[str, Any], names: tuple[str, ...], **
 
 
 class Adam(Optimizer):
-    """p -= lr * m' / (sqrt(v') + eps), with running means m of gradients and v of their squares, corrected for the
-    start (Kingma and Ba, 2015). weight_decay adds weight_decay * p to the gradient; amsgrad divides by the largest v'
-    so far; decoupled_weight_decay as AdamW.
+    """Adam optimizer (Kingma and Ba, 2015).
+
+    p -= lr * m' / (sqrt(v') + eps), with bias-corrected running means m' of gradients and v' of their squares.
+    weight_decay adds weight_decay * p to the gradient; amsgrad divides by the largest v' so far; decoupled_weight_decay
+    decays weights as `AdamW` does.
     """
 
     def __init__(
@@ -83,7 +88,7 @@ class AdamW(Adam):
 
 
 class Adamax(Optimizer):
-    """Adam with the largest decayed absolute gradient in place of the root mean square (Kingma and Ba, 2015)."""
+    """Adam with the largest decayed absolute gradient instead of the root mean square (Kingma and Ba, 2015)."""
 
     def __init__(
         self,
@@ -108,8 +113,9 @@ class Adamax(Optimizer):
 
 
 class NAdam(Optimizer):
-    """Adam with Nesterov's momentum, whose factor grows over the steps: mu = beta1 (1 - 0.5 * 0.96^(step momentum_decay))
-    (Dozat, 2016).
+    """Adam with Nesterov momentum (Dozat, 2016).
+
+    The momentum factor grows with the steps: mu = beta1 * (1 - 0.5 * 0.96^(step * momentum_decay)).
     """
 
     def __init__(
@@ -145,7 +151,9 @@ class NAdam(Optimizer):
 
 
 class RAdam(Optimizer):
-    """Adam that goes by momentum alone until the variance of its squares is bounded, then rectified (Liu et al., 2020)."""
+    """Rectified Adam (Liu et al., 2020): momentum only until the variance of the adaptive rate is bounded, then
+    rectified Adam.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Averages of a model's weights over the steps of a training."""
+"""Exponential moving average of a model's weights."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ __all__ = ["EMA"]
 
 
 class EMA:
-    """average = decay * average + (1 - decay) * parameter, at each `update()`.
+    """Exponential moving average of parameters: average = decay * average + (1 - decay) * parameter at each `update()`.
 
-    parameters: of the model; warmup: the decay of step t is at most (1 + t) / (10 + t), so that the start counts less. Averages
-    of 16-bit floats are kept in f32: in 16 bits they would soon stop, as a step's share is less than half of what can be told.
+    warmup limits the decay of step t to (1 + t) / (10 + t), so that early values weigh less. Averages of 16-bit floats
+    are kept in f32: in 16 bits they would soon stop changing, since an update is smaller than half a unit in the last
+    place.
     """
 
     def __init__(self, parameters: Iterable[Tensor], decay: float = 0.999, *, warmup: bool = False) -> None:
@@ -44,7 +45,7 @@ class EMA:
             ]
 
     def update(self) -> None:
-        """Takes the parameters of now into the averages; call it after `optimizer.step()`."""
+        """Update the averages with the current parameters. Call it after `optimizer.step()`."""
         self.updates += 1
         decay = min(self.decay, (1 + self.updates) / (10 + self.updates)) if self.warmup else self.decay
         with no_grad():
@@ -53,7 +54,7 @@ class EMA:
 
     @contextlib.contextmanager
     def averaged(self) -> Iterator[None]:
-        """Inside the block the parameters have the averages as values: `with ema.averaged(): evaluate(model)`."""
+        """Within the block, the parameters have the averages as values: `with ema.averaged(): evaluate(model)`."""
         with no_grad():
             kept = [p.detach().clone() for p in self.parameters]
             for parameter, average in zip(self.parameters, self.averages, strict=True):
@@ -66,11 +67,11 @@ class EMA:
                     parameter.copy_(value)
 
     def state_dict(self) -> dict[str, Any]:
-        """The averages and the number of updates; tensors are not copied."""
+        """Return the averages and the number of updates. Tensors are not copied."""
         return {"averages": list(self.averages), "updates": self.updates}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Goes on from what `state_dict` gave; tensors are copied."""
+        """Restore a state from `state_dict`. Tensors are copied."""
         if not isinstance(state_dict, Mapping) or not {"averages", "updates"} <= set(state_dict):
             raise ArgumentError('the state of an EMA is a mapping with "averages" and "updates"')
         given = [v if isinstance(v, Tensor) else tensor(v) for v in state_dict["averages"]]

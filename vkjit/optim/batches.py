@@ -1,8 +1,8 @@
-"""Parameters that are stepped together: on a GPU up to eight tensors in one launch, with their states side by side.
+"""Multi-tensor optimizer steps: on a GPU up to eight tensors are updated per launch, with their states concatenated.
 
-Enters: parameters with gradients, their states, and a plan that is the same for all. Leaves: launches. States of tensors
-that are stepped together are moved into one piece of memory per kind the first time; they stay tensors of their own, views
-into it. What was found about a set of tensors is kept and checked by identity at the next step.
+The parameters of a launch have gradients and the same `Plan`. The first time tensors are updated together, their states
+are moved into one allocation per kind of state; they remain separate tensors, views into it. The launch arguments of a
+set of tensors are cached and validated by identity at the next step.
 """
 
 from __future__ import annotations
@@ -27,13 +27,15 @@ from ..tensor.tensor import Tensor
 __all__ = ["Batches", "Plan"]
 
 MOST_ELEMENTS = 2**31 - 2**10
-"""Of the tensors of one launch together: places are counted in i32."""
+"""Maximum total number of elements of the tensors in one launch: indices are i32."""
 
 States = Mapping[Tensor, dict[str, Any]]
 
 
 class Plan(NamedTuple):
-    """A step: the rule of `stdlib.optimizer_rules`, names of the states it changes, its numbers and flags."""
+    """An update: the rule of `stdlib.optimizer_rules`, the names of the states it changes, its hyperparameters and
+    flags.
+    """
 
     rule: Any
     states: tuple[str, ...]
@@ -43,21 +45,21 @@ class Plan(NamedTuple):
 
 @dataclass(slots=True)
 class _Batch:
-    """Tensors of one launch, with the arrays that they and their states had when it was made."""
+    """The tensors of one launch, with their arrays and states at the time the batch was created."""
 
     arrays: list[DeviceArray]
     states: list[Tensor]
     ready: optimizers.Tensors
 
     def fits(self, parameters: Sequence[Tensor], states: list[Tensor]) -> bool:
-        """Whether nothing has been replaced since."""
+        """True if no array or state has been replaced since."""
         return all(p._array is a for p, a in zip(parameters, self.arrays, strict=True)) and all(
             one is other for one, other in zip(states, self.states, strict=True)
         )
 
 
 class Batches:
-    """The batches of an optimiser, by its parameters."""
+    """Cache of an optimizer's batches, keyed by parameters."""
 
     def __init__(self) -> None:
         self._known: dict[Any, _Batch] = {}
@@ -66,7 +68,7 @@ class Batches:
         return Batches()
 
     def run(self, group: int, plan: Plan, parameters: Sequence[Tensor], state: States, negate: bool) -> None:
-        """The steps of all parameters; each has a gradient and the states that the plan names."""
+        """Update all parameters. Each has a gradient and the states named by the plan."""
         if len(parameters) == 1 or not optimizers.worth_merging(parameters[0].device):
             for parameter in parameters:
                 _alone(plan, parameter, state[parameter], negate)
@@ -97,7 +99,7 @@ class Batches:
         states = [state[p][name] for p in parameters for name in plan.states]
         batch = self._known.get(key)
         if batch is None or not batch.fits(parameters, states):
-            if len(self._known) > 1000:  # sets of tensors that come and go
+            if len(self._known) > 1000:  # bounds the cache if sets of tensors keep changing
                 self._known.clear()
             batch = self._known[key] = _made(plan, parameters, state, first.dtype)
         gradients = []
@@ -116,24 +118,24 @@ def _alone(plan: Plan, parameter: Tensor, state: dict[str, Any], negate: bool) -
 
 
 def _made(plan: Plan, parameters: list[Tensor], state: States, gradient: DType) -> _Batch:
-    """A batch, with the states of each kind in one piece of memory."""
+    """Return a batch whose states of each kind share one allocation."""
     sizes = [p.numel() for p in parameters]
     places: list[int] | None = None
     joined = []
     for name in plan.states:
         own = [state[p][name] for p in parameters]
-        found = _places(own)
-        if found is None or (places is not None and found != places):
+        offsets = _places(own)
+        if offsets is None or (places is not None and offsets != places):
             return _made_anew(plan, parameters, state, sizes, gradient)
-        places = found
+        places = offsets
         array = own[0]._array
-        size = max(at + n for at, n in zip(found, sizes, strict=True))
+        size = max(at + n for at, n in zip(offsets, sizes, strict=True))
         joined.append(DeviceArray(array.buffer, 0, array.dtype, (size,), (1,)))
     return _batch(plan, parameters, state, sizes, places or [0] * len(sizes), joined, gradient)
 
 
 def _places(states: Sequence[Tensor]) -> list[int] | None:
-    """Where each begins in the memory that they share, in elements; None where they don't."""
+    """Return the offset of each state in their shared allocation, in elements; None if they don't share one."""
     first = states[0]._array
     if any(s._array.buffer is not first.buffer or not dense(s._array) for s in states):
         return None
@@ -141,7 +143,7 @@ def _places(states: Sequence[Tensor]) -> list[int] | None:
 
 
 def _made_anew(plan: Plan, parameters: list[Tensor], state: States, sizes: list[int], gradient: DType) -> _Batch:
-    """As `_made`, the states moved into fresh memory first."""
+    """Return a batch after moving the states into new allocations."""
     if is_capturing(parameters[0].device):
         raise ArgumentError(
             "this step would move the optimiser's state inside the captured graph, where each replay takes the old one again: "

@@ -1,6 +1,6 @@
-"""Limits on gradients before a step.
+"""Gradient clipping by total norm or by value.
 
-Enters: parameters whose gradients have been computed. Leaves: gradients within the limit. Nothing waits for the device.
+Nothing waits for the device, except `clip_grad_norm_` with error_if_nonfinite.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _with_gradients(parameters: Iterable[Tensor] | Tensor) -> list[Tensor]:
 
 
 def total_norm(tensors: Iterable[Tensor], norm_type: float = 2.0) -> Tensor:
-    """The norm of all elements of all tensors, 0-d: the root of the sum of their powers; inf: the largest."""
+    """Return the norm of all elements of all tensors, 0-d: the p-norm, or the largest absolute value for inf."""
     parts = [elementwise.abs(t) for t in tensors]
     if not parts:
         return creation.zeros(())
@@ -40,9 +40,10 @@ def clip_grad_norm_(
     norm_type: float = 2.0,
     error_if_nonfinite: bool = False,
 ) -> Tensor:
-    """Scales all gradients by one factor so that their total norm is at most max_norm. Returns the norm before, 0-d.
+    """Scale all gradients by one factor so that their total norm is at most max_norm. Return the norm before clipping,
+    0-d.
 
-    error_if_nonfinite: ArgumentError where that norm is infinite or NaN, which waits for the device to know.
+    error_if_nonfinite: raise ArgumentError if that norm is infinite or NaN. The check waits for the device.
     """
     chosen = _with_gradients(parameters)
     with no_grad():
@@ -51,13 +52,13 @@ def clip_grad_norm_(
             raise ArgumentError(f"the total norm of the gradients is {norm.item()}: they can't be clipped")
         factor = arithmetic.clamp(arithmetic.true_divide(float(max_norm), arithmetic.add(norm, 1e-6)), max=1.0)
         for parameter in chosen:
-            # a new tensor: two parameters may have one and the same tensor as their gradient
+            # out of place, because two parameters may share one gradient tensor
             parameter.meta.grad = arithmetic.mul(parameter.grad, factor)
     return norm
 
 
 def clip_grad_value_(parameters: Iterable[Tensor] | Tensor, clip_value: float) -> None:
-    """Limits every element of every gradient to [-clip_value, clip_value]."""
+    """Clamp every element of every gradient to [-clip_value, clip_value]."""
     if clip_value < 0:
         raise ArgumentError(f"clip_value is at least 0, found {clip_value}")
     with no_grad():

@@ -1,4 +1,4 @@
-"""Scaling of losses, so that gradients in f16 neither vanish nor overflow."""
+"""Loss scaling, so that f16 gradients neither underflow nor overflow."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["GradScaler"]
 
 
 class GradScaler:
-    """`scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()`.
+    """Dynamic loss scaling: `scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()`.
 
-    The loss is multiplied by a scale, gradients are divided by it before the step. A step with gradients that aren't finite is
-    left out and the scale multiplied by backoff_factor; after growth_interval steps without such it grows by growth_factor.
-    Whether gradients are finite is read from the device, which waits for it: once per step.
+    The loss is multiplied by a scale, and gradients are divided by it before the step. A step with nonfinite gradients
+    is skipped and the scale multiplied by backoff_factor; after growth_interval successful steps it is multiplied by
+    growth_factor. The finiteness check reads from the device, and so waits for it, once per step.
     """
 
     def __init__(
@@ -39,16 +39,16 @@ class GradScaler:
         self.enabled = enabled
         self._scale, self._good_steps = float(init_scale), 0
         self._finite: dict[int, bool] = {}
-        """By optimiser, since the last update: whether its gradients, unscaled by now, are finite."""
+        """By optimizer, since the last update: True if its unscaled gradients are finite."""
         self._stepped: list[Optimizer] = []
-        """The optimisers that have been stepped since the last update."""
+        """Optimizers that have been stepped since the last update."""
 
     def get_scale(self) -> float:
-        """What losses are multiplied by."""
+        """Return the factor by which losses are multiplied."""
         return self._scale if self.enabled else 1.0
 
     def scale(self, loss: Any) -> Any:
-        """The loss times the scale; of a list or tuple of losses each."""
+        """Return the loss times the scale; a list or tuple of losses is scaled element by element."""
         if not self.enabled:
             return loss
         if isinstance(loss, (list, tuple)):
@@ -56,7 +56,7 @@ class GradScaler:
         return arithmetic.mul(loss, self._scale)
 
     def unscale_(self, optimizer: Optimizer) -> None:
-        """Divides the gradients of an optimiser by the scale: before they are clipped. `step` does it otherwise."""
+        """Divide an optimizer's gradients by the scale, for example before clipping them. Otherwise `step` does it."""
         if not self.enabled:
             return
         self._refuse_second(optimizer)
@@ -70,21 +70,25 @@ class GradScaler:
                 parameter.meta.grad = arithmetic.mul(gradient, 1.0 / self._scale)
                 sums.append(reductions.sum(elementwise.abs(parameter.meta.grad)).to("f32"))
             total = reductions.sum(copies.stack(sums)).item() if sums else 0.0
-        # the sum of finite values may overflow: then the values themselves are looked at
+        # the sum of finite values may overflow: if it isn't finite, check the values themselves
         self._finite[id(optimizer)] = math.isfinite(total) or all(
             elementwise.isfinite(p.meta.grad).all().item() for p in parameters
         )
 
     def _refuse_second(self, optimizer: Optimizer) -> None:
-        """Gradients after a step are scaled ones again, which nobody could tell from those that were unscaled."""
+        """Raise VkjitError if the optimizer was stepped since the last update().
+
+        The gradients of a second step would be scaled, but indistinguishable from the unscaled ones of the first.
+        """
         if any(one is optimizer for one in self._stepped):
             raise VkjitError(
                 "this optimiser has been stepped already since the last update(): call update() after each step"
             )
 
     def step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
-        """optimizer.step() with unscaled gradients; nothing where they aren't finite. Raises VkjitError for a second step
-        without `update` in between.
+        """Call optimizer.step() with unscaled gradients; skip it if they aren't finite.
+
+        Raises VkjitError for a second step without `update` in between.
         """
         if not self.enabled:
             return optimizer.step(*args, **kwargs)
@@ -95,7 +99,7 @@ class GradScaler:
         return optimizer.step(*args, **kwargs) if self._finite[id(optimizer)] else None
 
     def update(self) -> None:
-        """The scale for the next step."""
+        """Adjust the scale for the next step."""
         if not self.enabled:
             return
         if not self._finite:
@@ -112,12 +116,13 @@ class GradScaler:
         self._stepped.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        """The scale and the steps since it changed."""
+        """Return the scale and the number of steps since it changed."""
         return {"scale": self._scale, "good_steps": self._good_steps}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Goes on from what `state_dict` gave, here or in PyTorch, whose factors and interval are taken over. Raises ArgumentError
-        for other states, before anything is changed.
+        """Restore a state from `state_dict`, or from PyTorch's GradScaler, including its factors and interval.
+
+        Raises ArgumentError for invalid states, before anything is changed.
         """
         given = dict(state_dict) if isinstance(state_dict, Mapping) else {}
         steps = given.pop("good_steps", given.pop("_growth_tracker", None))

@@ -1,4 +1,4 @@
-"""LAMB: Adam whose step of each tensor has a length in proportion to the tensor's."""
+"""LAMB: Adam with layer-wise trust ratios."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ __all__ = ["LAMB"]
 
 
 class LAMB(Optimizer):
-    """p -= lr * |p| / |u| * u with u = m' / (sqrt(v') + eps) + weight_decay * p; the ratio counts as 1 where one of both
-    lengths is 0 (You et al., 2020). The lengths cost a few launches per tensor.
+    """LAMB optimizer (You et al., 2020).
+
+    p -= lr * |p| / |u| * u with u = m' / (sqrt(v') + eps) + weight_decay * p; the ratio is 1 if either norm is 0. The
+    norms cost a few launches per tensor.
     """
 
     def __init__(
@@ -39,7 +41,7 @@ class LAMB(Optimizer):
             params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
         )
         self._rates: dict[str, Tensor] = {}
-        """By device and type: the learning rate where a captured step reads it."""
+        """By device and type: the learning rate that a captured step reads."""
 
     def _plan(self, parameter: Tensor, state: dict[str, Any], group: Group) -> Plan:
         names = ("exp_avg", "exp_avg_sq", "update")
@@ -52,7 +54,7 @@ class LAMB(Optimizer):
         return Plan(rules.lamb, names, numbers)
 
     def advance(self, graph: Any) -> dict[str, Any]:
-        """As that of every optimiser; the learning rate is also written to where the captured step reads it."""
+        """Extend `Optimizer.advance`: also update the learning rate that the captured step reads on the device."""
         numbers = super().advance(graph)
         assert self._captured is not None
         with no_grad():
@@ -61,7 +63,7 @@ class LAMB(Optimizer):
         return numbers
 
     def _rate(self, parameter: Tensor, group: Group) -> Any:
-        """The learning rate: a number, in a captured step a tensor, which was made by an ordinary step before."""
+        """Return the learning rate: a number, or in a captured step a tensor created by an ordinary step before."""
         dtype = dtypes.f64 if parameter.dtype is dtypes.f64 else dtypes.f32
         key = f"{parameter.device}: {dtype}"
         if not is_capturing(parameter.device):
@@ -79,6 +81,6 @@ class LAMB(Optimizer):
             update: Any = self.state[parameter]["update"]
             length: Any = parameter.detach()
             own, other = length.norm(), update.norm()
-            known: Any = (own > 0) & (other > 0)
-            ratio: Any = arithmetic.where(known, own / arithmetic.where(known, other, 1.0), 1.0)
+            nonzero: Any = (own > 0) & (other > 0)
+            ratio: Any = arithmetic.where(nonzero, own / arithmetic.where(nonzero, other, 1.0), 1.0)
             parameter.sub_(update * (ratio * self._rate(parameter, group)))

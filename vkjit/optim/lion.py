@@ -1,4 +1,4 @@
-"""Lion: steps of one size, in the direction of the sign."""
+"""Lion: updates of constant magnitude in the direction of the sign of the momentum."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ __all__ = ["Lion"]
 
 
 class Lion(Optimizer):
-    """p -= lr * (sign(beta1 m + (1 - beta1) g) + weight_decay * p), then m = beta2 m + (1 - beta2) g (Chen et al., 2023)."""
+    """Lion optimizer (Chen et al., 2023).
+
+    p -= lr * (sign(beta1 * m + (1 - beta1) * g) + weight_decay * p), then m = beta2 * m + (1 - beta2) * g.
+    """
 
     def __init__(
         self,

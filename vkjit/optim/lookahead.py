@@ -1,4 +1,4 @@
-"""Lookahead: another optimiser runs ahead, and slow weights follow it every few steps."""
+"""Lookahead: slow weights that follow the fast weights of another optimizer every k steps."""
 
 from __future__ import annotations
 
@@ -14,9 +14,13 @@ __all__ = ["Lookahead"]
 
 
 class Lookahead(Optimizer):
-    """Every k steps of an optimiser: slow += alpha (fast - slow), and the parameters go on from there (Zhang et al., 2019).
+    """Lookahead wrapper (Zhang et al., 2019).
 
-    optimizer: what makes the fast steps; its groups, and their options, are this one's. k: steps in between; alpha: in [0, 1].
+    Every k steps of the inner optimizer: slow += alpha * (fast - slow), and the parameters are reset to the slow
+    weights.
+
+    optimizer makes the fast steps; its parameter groups, with their options, are shared. k is the number of steps
+    between updates of the slow weights, alpha their step size in [0, 1].
     """
 
     def __init__(self, optimizer: Optimizer, k: int = 5, alpha: float = 0.5) -> None:
@@ -30,11 +34,11 @@ class Lookahead(Optimizer):
         self.taken = 0
 
     def add_param_group(self, group: Group) -> None:
-        """Adds parameters to the optimiser that runs ahead."""
+        """Add a parameter group to the inner optimizer."""
         self.optimizer.add_param_group(group)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """A fast step; every k-th time the slow weights follow."""
+        """Take a fast step; every k-th time, update the slow weights."""
         with no_grad():
             for group in self.param_groups:
                 for parameter in group["params"]:
@@ -55,13 +59,13 @@ class Lookahead(Optimizer):
                 parameter.copy_(slow)
 
     def state_dict(self) -> dict[str, Any]:
-        """{"fast": the optimiser's, "slow": weights by number of the parameter, "taken": steps}."""
+        """Return {"fast": the inner optimizer's state, "slow": slow weights by parameter index, "taken": step count}."""
         numbers = self._numbers()
         slow = {numbers[id(p)]: state["slow"] for p, state in self.state.items()}
         return {"fast": self.optimizer.state_dict(), "slow": slow, "taken": self.taken}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Takes over what `state_dict` gave; tensors are copied."""
+        """Restore a state from `state_dict`. Tensors are copied."""
         if not isinstance(state_dict, Mapping) or not {"fast", "slow", "taken"} <= set(state_dict):
             raise ArgumentError('the state of a Lookahead is a mapping with "fast", "slow" and "taken"')
         parameters: list[Tensor] = [p for group in self.param_groups for p in group["params"]]

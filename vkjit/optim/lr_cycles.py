@@ -1,4 +1,4 @@
-"""More schedules of the learning rate: polynomials, restarts, cycles, and schedules made of others."""
+"""Further learning-rate schedulers: polynomial, warm restarts, cyclic, and combinations of schedulers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = [
 
 
 class PolynomialLR(LRScheduler):
-    """lr = base * (1 - epoch / total_iters)^power, 0 from total_iters on."""
+    """lr = base * (1 - epoch / total_iters)^power; 0 from total_iters on."""
 
     def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0) -> None:
         self.total_iters, self.power = total_iters, power
@@ -28,8 +28,9 @@ class PolynomialLR(LRScheduler):
 
 
 class MultiplicativeLR(LRScheduler):
-    """lr = base * lr_lambda(1) * ... * lr_lambda(epoch); lr_lambda: a function, no part of the state, or a list with one for each
-    group.
+    """lr = base * lr_lambda(1) * ... * lr_lambda(epoch).
+
+    lr_lambda is a function, or a list with one per group; functions are not part of the state.
     """
 
     _functions = ("optimizer", "lr_lambda", "lr_lambdas")
@@ -41,7 +42,7 @@ class MultiplicativeLR(LRScheduler):
         super().__init__(optimizer)
 
     def _set(self, number: int, before: float) -> None:
-        """The rates start as they are."""
+        """Do nothing: the initial rates stay unchanged."""
 
     def _factor(self, number: int, epoch: float) -> float:
         return math.prod(float(self.lr_lambdas[number](e)) for e in range(1, int(epoch) + 1))
@@ -52,7 +53,7 @@ class MultiplicativeLR(LRScheduler):
             group["lr"] *= self._factor(number, epoch)
 
     def step(self, epoch: float | None = None) -> None:
-        """One factor more; or to a number of steps, for which all factors are computed."""
+        """Apply the next factor; or, with `epoch`, go to that step, which computes all factors up to it."""
         if epoch is not None:
             self.restart(epoch)
             return
@@ -62,8 +63,10 @@ class MultiplicativeLR(LRScheduler):
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
-    """A cosine from base to eta_min over T_0 epochs, then again over T_mult times as many, and so on (Loshchilov and Hutter,
-    2017). `step(epoch)` takes parts of epochs as well.
+    """Cosine annealing with warm restarts (Loshchilov and Hutter, 2017).
+
+    The rate follows a cosine from base to eta_min over T_0 epochs, then restarts with a period T_mult times as long,
+    and so on. `step(epoch)` accepts fractional epochs.
     """
 
     chains = False
@@ -83,7 +86,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
 
 class _Cycle(LRScheduler):
-    """A schedule that moves momentum (of Adam's kin: the first of betas) against the rate."""
+    """A scheduler that cycles momentum (the first of betas for Adam-like optimizers) inversely to the rate."""
 
     chains = False
 
@@ -100,7 +103,7 @@ class _Cycle(LRScheduler):
         super().__init__(optimizer)
 
     def momentum(self, number: int, epoch: float) -> float:
-        """The momentum of a group after `epoch` steps."""
+        """Return the momentum of group `number` after `epoch` steps."""
         raise NotImplementedError(f"{type(self).__name__} has no momentum()")
 
     def _set(self, number: int, before: float) -> None:
@@ -123,12 +126,13 @@ class _Cycle(LRScheduler):
 
 
 class CyclicLR(_Cycle):
-    """Straight up from base_lr to max_lr in step_size_up steps and down in step_size_down, again and again (Smith, 2017).
+    """Cyclical learning rate (Smith, 2017): linearly from base_lr to max_lr in step_size_up steps and back in
+    step_size_down.
 
-    base_lr, max_lr and the momenta: one number, or a list with one for each group. mode: "triangular", "triangular2" (each cycle
-    half as high), "exp_range" (scaled by gamma^steps); scale_fn, a function of the cycle's number or with
-    scale_mode="iterations" of the steps, in place of a mode. cycle_momentum: momentum goes from max_momentum down to
-    base_momentum as the rate goes up; the optimiser has to have one.
+    base_lr, max_lr and the momenta are numbers, or lists with one per group. mode is "triangular", "triangular2" (each
+    cycle half as high) or "exp_range" (scaled by gamma^steps); scale_fn replaces the mode by a function of the cycle
+    number, or of the step with scale_mode="iterations". cycle_momentum lowers momentum from max_momentum to
+    base_momentum while the rate rises; the optimizer must have a momentum.
     """
 
     def __init__(
@@ -166,7 +170,7 @@ class CyclicLR(_Cycle):
         return float(self.gamma**epoch) if self.mode == "exp_range" else 1.0
 
     def _height(self, epoch: float) -> float:
-        """0 at the ends of a cycle, 1 at its first top."""
+        """Return the position between base and maximum: 0 at the ends of a cycle, 1 at the peak of the first."""
         total = self.step_size_up + self.step_size_down
         cycle, place = 1 + epoch // total, epoch % total
         height = place / self.step_size_up if place <= self.step_size_up else (total - place) / self.step_size_down
@@ -182,13 +186,13 @@ class CyclicLR(_Cycle):
 
 
 class OneCycleLR(_Cycle):
-    """From max_lr / div_factor up to max_lr, then down to that start / final_div_factor, over total_steps (Smith and Topin,
-    2019).
+    """One-cycle policy (Smith and Topin, 2019): from max_lr / div_factor up to max_lr, then down to initial rate /
+    final_div_factor.
 
-    total_steps, or epochs and steps_per_epoch, whose product it is. max_lr and the momenta: one number, or a list with one for
-    each group. pct_start: the share of steps that go up; anneal_strategy: "cos" or "linear"; three_phase: down to the start
-    first, then to the end. cycle_momentum: momentum goes from max_momentum to base_momentum and back against the rate; the
-    optimiser has to have one.
+    The cycle takes total_steps, or epochs * steps_per_epoch. max_lr and the momenta are numbers, or lists with one per
+    group. pct_start is the fraction of steps in which the rate rises; anneal_strategy is "cos" or "linear"; three_phase
+    goes down to the initial rate first, then to the final one. cycle_momentum cycles momentum inversely to the rate,
+    from max_momentum to base_momentum and back; the optimizer must have a momentum.
     """
 
     def __init__(
@@ -225,7 +229,7 @@ class OneCycleLR(_Cycle):
         super().__init__(optimizer, cycle_momentum, base_momentum, max_momentum)
 
     def _phases(self, first: float, top: float, last: float) -> list[tuple[float, float, float]]:
-        """(last step, value at the start, value at the end) of each."""
+        """Return (last step, start value, end value) of each phase."""
         up = self.pct_start * self.total_steps - 1
         end = float(self.total_steps - 1)
         if not self.three_phase:
@@ -256,7 +260,7 @@ class OneCycleLR(_Cycle):
 
 
 class _Made(LRScheduler):
-    """A schedule that is made of others."""
+    """A scheduler composed of others."""
 
     def _take(self, optimizer: Optimizer, schedulers: Sequence[LRScheduler]) -> None:
         if not isinstance(optimizer, Optimizer):
@@ -270,14 +274,14 @@ class _Made(LRScheduler):
         self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
 
     def state_dict(self) -> dict[str, Any]:
-        """The number of steps, the rates, and the state of each schedule."""
+        """Return the step count, the rates, and the state of each scheduler."""
         parts = [s.state_dict() for s in self.schedulers]
         return {
             "last_epoch": self.last_epoch, "base_lrs": list(self.base_lrs), "schedulers": parts, "rates": self.get_last_lr(),
         }  # fmt: skip
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Goes on from what `state_dict` gave."""
+        """Restore a state from `state_dict`."""
         missing = sorted({"schedulers", "last_epoch", "base_lrs"} - set(state_dict))
         if missing:
             raise ArgumentError(
@@ -293,7 +297,7 @@ class _Made(LRScheduler):
 
 
 class SequentialLR(_Made):
-    """One schedule after the other: the i-th from step milestones[i - 1] on, which counts as its step 0."""
+    """Schedulers one after the other: the i-th takes over at step milestones[i - 1], which counts as its step 0."""
 
     def __init__(self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int]) -> None:
         if not schedulers or len(schedulers) != len(milestones) + 1 or list(milestones) != sorted(milestones):
@@ -303,7 +307,7 @@ class SequentialLR(_Made):
             )
         self._take(optimizer, schedulers)
         self.milestones = list(milestones)
-        for group in optimizer.param_groups:  # all of the schedules have set their first rate: only one counts
+        for group in optimizer.param_groups:  # each scheduler has set its own initial rate; only the first one applies
             group["lr"] = group["initial_lr"]
         self.schedulers[0].restart(0)
 
@@ -313,7 +317,7 @@ class SequentialLR(_Made):
         self.schedulers[number]._place(epoch - (self.milestones[number - 1] if number else 0))
 
     def step(self, epoch: float | None = None) -> None:
-        """Goes on by one, or to a number of steps."""
+        """Advance by one step, or go to step `epoch`."""
         if epoch is not None:
             self.restart(epoch)
             return
@@ -326,7 +330,7 @@ class SequentialLR(_Made):
 
 
 class ChainedScheduler(_Made):
-    """Several schedules at once, one after the other in each step: factors are multiplied."""
+    """Several schedulers applied in sequence at each step, so that their factors multiply."""
 
     def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None) -> None:
         if not schedulers:
@@ -339,7 +343,7 @@ class ChainedScheduler(_Made):
             schedule._place(epoch)
 
     def step(self, epoch: float | None = None) -> None:
-        """Each schedule goes on by one, or to a number of steps."""
+        """Advance each scheduler by one step, or go to step `epoch`."""
         if epoch is not None:
             self.restart(epoch)
             return

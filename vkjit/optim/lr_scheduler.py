@@ -1,4 +1,4 @@
-"""Schedules of the learning rate, under PyTorch's names."""
+"""Learning-rate schedulers under PyTorch's names."""
 
 from .lr_cycles import (
     ChainedScheduler,

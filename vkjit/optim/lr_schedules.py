@@ -1,9 +1,9 @@
-"""The usual schedules of the learning rate: `scheduler.step()` once per epoch (or step), after `optimizer.step()`.
+"""Basic learning-rate schedulers: call `scheduler.step()` once per epoch (or step), after `optimizer.step()`.
 
-Enters: an optimiser. Leaves: new values of `lr` in its groups. A schedule is a function of the number of steps and the
-rate at the start. Where something else has changed a rate since (another schedule, a program), most schedules scale what they
-find by what they would have changed, so that several of them work together; as PyTorch's, `LambdaLR`,
-`CosineAnnealingWarmRestarts`, `CyclicLR` and `OneCycleLR` set their own rate whatever they find.
+A scheduler sets `lr` in the optimizer's parameter groups, as a function of the number of steps and the initial rate. If
+something else (another scheduler, the program) has changed a rate in the meantime, most schedulers scale the current
+value by the ratio of their own change, so that several schedulers compose. As in PyTorch, `LambdaLR`,
+`CosineAnnealingWarmRestarts`, `CyclicLR` and `OneCycleLR` overwrite the rate instead.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = [
 
 
 def per_group(value: Any, optimizer: Optimizer, name: str) -> list[Any]:
-    """One value for all groups, or a list with one for each. Raises ArgumentError for lists of another length."""
+    """Return a list with one value per parameter group. Raises ArgumentError for lists of another length."""
     count = len(optimizer.param_groups)
     if not isinstance(value, (list, tuple)):
         return [value] * count
@@ -32,14 +32,16 @@ def per_group(value: Any, optimizer: Optimizer, name: str) -> list[Any]:
 
 
 class LRScheduler:
-    """A schedule. Subclasses write `factor(epoch)`, or `rate(epoch, base)` where it is no multiple of the base rate."""
+    """Base class of schedulers. Subclasses implement `factor(epoch)`, or `rate(epoch, base)` if it isn't a multiple of
+    the base rate.
+    """
 
     chains = True
-    """Whether what others have changed about a rate stays, in proportion."""
+    """True if changes to a rate by others are kept, in proportion."""
     floor = 0.0
-    """The rate that proportions are counted from."""
+    """The rate from which proportions are measured."""
     _functions: tuple[str, ...] = ("optimizer",)
-    """Attributes that are no part of the state."""
+    """Attributes that are not part of the state."""
 
     def __init__(self, optimizer: Optimizer) -> None:
         if not isinstance(optimizer, Optimizer):
@@ -48,60 +50,62 @@ class LRScheduler:
         self.last_epoch: float = 0
         self.base_lrs: list[float] = []
         self._left: list[float] = []
-        """The rates as this schedule left them: other ones now are somebody else's doing."""
+        """The rates as this scheduler last set them; a different current value was set by something else."""
         self._shared: list[bool] = []
-        """Whether somebody else has had to do with the rate of a group."""
+        """By group: True if something else has changed its rate."""
         self._join()
         for number, base in enumerate(self.base_lrs):
             self._set(number, base)
 
     def factor(self, epoch: float) -> float:
-        """What the base rate is multiplied by after `epoch` steps."""
+        """Return the factor of the base rate after `epoch` steps."""
         raise NotImplementedError(f"{type(self).__name__} has no factor()")
 
     def rate(self, epoch: float, base: float) -> float:
-        """The rate after `epoch` steps."""
+        """Return the rate after `epoch` steps."""
         return base * self.factor(epoch)
 
     def _rate_of(self, number: int, epoch: float) -> float:
-        """The rate of one group, where nobody else has changed it."""
+        """Return the rate of group `number` if nothing else changes it."""
         return self.rate(epoch, self.base_lrs[number])
 
     def _join(self) -> None:
-        """Takes in groups that have been added to the optimiser since."""
+        """Adopt parameter groups that have been added to the optimizer since."""
         for group in self.optimizer.param_groups[len(self.base_lrs) :]:
             group.setdefault("initial_lr", group["lr"])
             self.base_lrs.append(group["initial_lr"])
             self._left.append(self.base_lrs[-1])
-            self._shared.append(self.last_epoch > 0)  # a later group has its own rate: it is scaled from here on
+            self._shared.append(self.last_epoch > 0)  # a group added later keeps its own rate, scaled from now on
 
     def _set(self, number: int, before: float) -> None:
-        """The rate of a group for `last_epoch`; `before`: what it would have been so far without others."""
+        """Set the rate of a group for `last_epoch`; `before` is the previous rate if nothing else had changed it."""
         group, now = self.optimizer.param_groups[number], self._rate_of(number, self.last_epoch)
         self._shared[number] |= self.chains and group["lr"] != self._left[number]
         if not self._shared[number]:
             group["lr"] = now
         elif now != before:
-            found = group["lr"] - self.floor
-            scaled = now - self.floor if before == self.floor else found * ((now - self.floor) / (before - self.floor))
+            distance = group["lr"] - self.floor
+            scaled = (
+                now - self.floor if before == self.floor else distance * ((now - self.floor) / (before - self.floor))
+            )
             group["lr"] = (group["lr"] if before == self.floor else self.floor) + scaled
         self._left[number] = group["lr"]
 
     def restart(self, epoch: float) -> None:
-        """Goes to a number of steps, with its own rates whatever others have done."""
+        """Go to step `epoch` and discard changes to the rates by others."""
         for group, base in zip(self.optimizer.param_groups, self.base_lrs, strict=False):
             group["lr"] = base
         self._place(epoch)
 
     def _place(self, epoch: float) -> None:
-        """Goes to a number of steps from rates that others may have moved away from the base."""
+        """Go to step `epoch` from rates that others may have changed."""
         self.last_epoch = epoch
         for number, base in enumerate(self.base_lrs):
             self._left[number], self._shared[number] = base, False
             self._set(number, base)
 
     def step(self, epoch: float | None = None) -> None:
-        """Goes on by one, or to a number of steps."""
+        """Advance by one step, or go to step `epoch`."""
         if epoch is not None:
             self.restart(epoch)
             return
@@ -113,17 +117,17 @@ class LRScheduler:
             self._set(number, rate)
 
     def get_last_lr(self) -> list[float]:
-        """The rate of each group."""
+        """Return the current rate of each group."""
         return [group["lr"] for group in self.optimizer.param_groups]
 
     def state_dict(self) -> dict[str, Any]:
-        """Numbers that a schedule goes on from, and the rates of now; functions are left out."""
+        """Return the scheduler's attributes, except functions, and the current rates."""
         own = {k: v for k, v in vars(self).items() if k not in self._functions and not callable(v)}
         own.update({k: list(v) for k, v in own.items() if isinstance(v, list)})
         return {**own, "rates": self.get_last_lr()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Goes on from what `state_dict` gave, which sets the rates as well."""
+        """Restore a state from `state_dict`, including the rates."""
         given = dict(state_dict)
         rates = given.pop("rates", None)
         unknown = sorted(set(given) - set(vars(self)))
@@ -136,7 +140,7 @@ class LRScheduler:
         self._resume(rates)
 
     def _resume(self, rates: Sequence[float] | None) -> None:
-        """The rates of a loaded state."""
+        """Set the rates of a loaded state."""
         if rates is None:
             self.restart(self.last_epoch)
             return
@@ -156,7 +160,7 @@ class StepLR(LRScheduler):
 
 
 class MultiStepLR(LRScheduler):
-    """lr = base * gamma^(milestones that have passed)."""
+    """lr = base * gamma^(number of milestones reached)."""
 
     def __init__(self, optimizer: Optimizer, milestones: list[int], gamma: float = 0.1) -> None:
         self.milestones, self.gamma = sorted(milestones), gamma
@@ -178,7 +182,7 @@ class ExponentialLR(LRScheduler):
 
 
 class LinearLR(LRScheduler):
-    """lr goes in total_iters equal steps from base * start_factor to base * end_factor, and stays there."""
+    """lr goes linearly from base * start_factor to base * end_factor in total_iters steps, then stays constant."""
 
     def __init__(
         self, optimizer: Optimizer, start_factor: float = 1.0 / 3, end_factor: float = 1.0, total_iters: int = 5
@@ -215,7 +219,10 @@ class CosineAnnealingLR(LRScheduler):
 
 
 class LambdaLR(LRScheduler):
-    """lr = base * lr_lambda(epoch); lr_lambda: a function, no part of the state, or a list with one for each group."""
+    """lr = base * lr_lambda(epoch).
+
+    lr_lambda is a function, or a list with one per group; functions are not part of the state.
+    """
 
     chains = False
     _functions = ("optimizer", "lr_lambda", "lr_lambdas")
@@ -231,12 +238,12 @@ class LambdaLR(LRScheduler):
 
 
 class ReduceLROnPlateau(LRScheduler):
-    """lr *= factor when a metric hasn't become better for more than `patience` steps:
+    """Multiply lr by factor when a metric hasn't improved for more than `patience` steps:
     `scheduler.step(validation_loss)`.
 
-    mode: "min" or "max", what is better; threshold: how much better counts, relative ("rel") or absolute ("abs");
-    cooldown: steps to wait after a reduction; min_lr: the lowest rate, or a list with one for each group; changes of at most eps
-    are left out.
+    mode is "min" or "max", the direction of improvement; threshold is the minimum improvement, relative ("rel") or
+    absolute ("abs"); cooldown is the number of steps to wait after a reduction; min_lr is the lowest rate, or a list
+    with one per group; changes of at most eps are skipped.
     """
 
     def __init__(
@@ -266,10 +273,10 @@ class ReduceLROnPlateau(LRScheduler):
         super().__init__(optimizer)
 
     def _set(self, number: int, before: float) -> None:
-        """The rate follows from the metrics: it is set in `step` alone."""
+        """Do nothing: the rate depends on the metrics and is set only in `step`."""
 
     def restart(self, epoch: float) -> None:
-        """Rates stay as the metrics made them."""
+        """Do nothing: rates stay as set by the metrics."""
 
     def _is_better(self, metric: float) -> bool:
         sign = 1 if self.mode == "max" else -1
@@ -278,7 +285,7 @@ class ReduceLROnPlateau(LRScheduler):
         return sign * metric > sign * self.best * (1 + sign * self.threshold) if math.isfinite(self.best) else True
 
     def step(self, metrics: Any = None) -> None:
-        """Takes the metric of one more epoch: a number, or a tensor of one element (which is waited for)."""
+        """Process the metric of one more epoch: a number, or a one-element tensor, which is waited for."""
         if metrics is None:
             raise ArgumentError("ReduceLROnPlateau.step() takes the metric that it watches")
         self.last_epoch += 1

@@ -1,7 +1,7 @@
-"""The base of the optimisers: parameter groups, state per parameter, steps, and their saving and loading.
+"""Base class of optimizers: parameter groups, per-parameter state, steps, saving and loading.
 
-Enters: parameters or groups of them, with options. Leaves: a `step` that changes parameters in place; on a GPU it takes as
-many tensors as it can in one launch, elsewhere one. What a step counts is kept on the host, so nothing waits for the device.
+`step` updates parameters in place; on a GPU it updates as many tensors as possible in one launch, elsewhere one per
+launch. Step counts are kept on the host, so nothing waits for the device.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ __all__ = ["Group", "Optimizer"]
 
 Group = dict[str, Any]
 _NOTES = ("name", "initial_lr")
-"""What groups may say besides the options: a name, and the rate that schedules start from."""
+"""Entries of groups besides the options: a name, and the initial rate of schedulers."""
 
 
 class Optimizer:
-    """An optimiser. Subclasses write `_plan(parameter, state, group)`: what a step of one tensor is.
+    """Base class of optimizers. Subclasses implement `_plan(parameter, state, group)`, the update of one tensor.
 
-    params: tensors, or dictionaries {"params": tensors, option: value...} with options of their own, or pairs of a name
-    and a tensor. `param_groups` is the list of groups; options in it (`lr`...) may be changed between steps. Set `capturable`
-    to take a step inside `vk.capture`; see `advance`.
+    params contains tensors, dictionaries {"params": tensors, option: value...} with their own options, or (name,
+    tensor) pairs. `param_groups` is the list of groups; its options (`lr`...) may be changed between steps. Set
+    `capturable` to take a step inside `vk.capture`; see `advance`.
     """
 
     capturable = False
@@ -46,7 +46,7 @@ class Optimizer:
         self._batches = Batches()
         self._captured: tuple[Plan, list[tuple[Tensor, Group]]] | None = None
         self._ahead: dict[Tensor, dict[str, Any]] | None = None
-        """From a captured step until its first replay: the numbers that states had before it."""
+        """From a captured step until its first replay: the host values of the states before it."""
         given = list(params)
         if not given:
             raise ArgumentError("an optimiser needs at least one parameter, found none")
@@ -54,11 +54,11 @@ class Optimizer:
             self.add_param_group(group)
 
     def add_param_group(self, group: Group) -> None:
-        """Adds parameters with options of their own; options left out are the optimiser's."""
+        """Add parameters with options of their own; missing options are the optimizer's defaults."""
         params = group.get("params")
         tensors = [params] if isinstance(params, Tensor) else list(params or ())
         tensors = [item[1] if isinstance(item, tuple) and len(item) == 2 else item for item in tensors]
-        known = {id(p) for g in self.param_groups for p in g["params"]}
+        seen = {id(p) for g in self.param_groups for p in g["params"]}
         for position, tensor in enumerate(tensors):
             if not isinstance(tensor, Tensor):
                 raise ArgumentError(f"parameter {position} is a {type(tensor).__name__}, expected a tensor")
@@ -66,20 +66,20 @@ class Optimizer:
                 raise ArgumentError(
                     f"parameter {position} (shape {tensor.shape}) is the result of an operation, expected a leaf"
                 )
-            if id(tensor) in known:
+            if id(tensor) in seen:
                 raise ArgumentError(f"parameter {position} (shape {tensor.shape}) appears more than once")
-            known.add(id(tensor))
+            seen.add(id(tensor))
         unknown = sorted(set(group) - set(self.defaults) - {"params", *_NOTES})
         if unknown:
             raise ArgumentError(
                 f"{type(self).__name__} has no option {unknown[0]!r}; there are: {', '.join((*self.defaults, *_NOTES))}"
             )
-        made = {**self.defaults, **group, "params": tensors}
-        self._check(made)
-        self.param_groups.append(made)
+        options = {**self.defaults, **group, "params": tensors}
+        self._check(options)
+        self.param_groups.append(options)
 
     def _check(self, group: Group) -> None:
-        """Raises ArgumentError for options out of range; subclasses add theirs."""
+        """Raise ArgumentError for options out of range; subclasses add their own checks."""
         for name, value in group.items():
             if name not in ("lr", "eps", "weight_decay", "momentum"):
                 continue
@@ -92,7 +92,7 @@ class Optimizer:
                 raise ArgumentError(f"{type(self).__name__}: betas lie in [0, 1), found {group['betas']}")
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forgets all gradients, or sets them to zero."""
+        """Clear all gradients, or set them to zero."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 if set_to_none:
@@ -101,8 +101,10 @@ class Optimizer:
                     parameter.meta.grad = creation.zeros_like(parameter)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Updates every parameter that has a gradient. `closure` computes the loss and its gradients first and is
-        returned. Inside `vk.capture` it raises ArgumentError unless `capturable` is set.
+        """Update every parameter that has a gradient.
+
+        `closure`, if given, is called first to compute the loss and the gradients; its result is returned. Inside
+        `vk.capture`, raises ArgumentError unless `capturable` is set.
         """
         loss = None
         if closure is not None:
@@ -124,41 +126,44 @@ class Optimizer:
         return loss
 
     def _capture_step(self) -> None:
-        """A step that is noted instead of run; where that fails, states are as before."""
+        """Record a step instead of running it; on failure, restore the states."""
         before = {p: dict(state) for p, state in self.state.items()}
-        made: list[tuple[Plan, list[tuple[Tensor, Group]]]] = []
+        captured: list[tuple[Plan, list[tuple[Tensor, Group]]]] = []
         try:
             with no_grad():
                 for number, group in enumerate(self.param_groups):
                     plans = self._plans(group)
                     _check_states(plans, self.state, before)
                     self._step_group(number, group, plans)
-                    made += [(plan, [(p, group) for p in parameters]) for plan, parameters in plans.items()]
-            self._keep_captured(made)
+                    captured += [(plan, [(p, group) for p in parameters]) for plan, parameters in plans.items()]
+            self._keep_captured(captured)
         except BaseException:
             self.state.clear()
             self.state.update(before)
             raise
-        self._ahead = {p: _host_values(state) for p, state in before.items()}  # counted already, not run
+        self._ahead = {p: _host_values(state) for p, state in before.items()}  # already counted, but not run yet
 
-    def _keep_captured(self, made: Sequence[tuple[Plan, list[tuple[Tensor, Group]]]]) -> None:
-        if len({plan for plan, _ in made}) != 1:
+    def _keep_captured(self, plans: Sequence[tuple[Plan, list[tuple[Tensor, Group]]]]) -> None:
+        if len({plan for plan, _ in plans}) != 1:
             raise ArgumentError(
-                f"this step has {len(made)} different sets of numbers, expected one: parameters of a captured step are in groups "
+                f"this step has {len(plans)} different sets of numbers, expected one: parameters of a captured step are in groups "
                 "with the same options and have been stepped equally often"
             )
-        self._captured = made[0][0], [pair for _, pairs in made for pair in pairs]
+        self._captured = plans[0][0], [pair for _, pairs in plans for pair in pairs]
 
     def advance(self, graph: Any) -> dict[str, Any]:
-        """Counts the step that a replay of a captured one is going to take, and returns its numbers:
-        `graph.replay(**optimizer.advance(graph))`. They follow `lr` and the other options of the groups.
+        """Count the step that the next replay of the captured one takes, and return its hyperparameters.
 
-        Raises ArgumentError without a captured step, or where the step has become another one than was captured.
+        Use it as `graph.replay(**optimizer.advance(graph))`. The values follow `lr` and the other options of the
+        groups.
+
+        Raises ArgumentError without a captured step, or if the step's rule, states or flags have changed since the
+        capture.
         """
         if self._captured is None:
             raise ArgumentError("advance() without a captured step: call step() inside vk.capture() first")
         plan, pairs = self._captured
-        if self._ahead is not None:  # counted again, by the options of now
+        if self._ahead is not None:  # recounted below with the current options
             for parameter, _ in pairs:
                 self.state[parameter].update(self._ahead.get(parameter, {}))
             self._ahead = None
@@ -176,7 +181,7 @@ class Optimizer:
         }
 
     def _plans(self, group: Group) -> dict[Plan, list[Tensor]]:
-        """What a step of a group is: the parameters with gradients by their plans."""
+        """Return the group's parameters with gradients, grouped by their update plans."""
         plans: dict[Plan, list[Tensor]] = {}
         for parameter in group["params"]:
             if parameter.meta.grad is None:
@@ -188,7 +193,7 @@ class Optimizer:
         return plans
 
     def _step_group(self, number: int, group: Group, plans: Mapping[Plan, list[Tensor]]) -> None:
-        """The steps of one group: parameters of one plan together."""
+        """Update the parameters of one group, those with the same plan together."""
         negate = bool(group.get("maximize"))
         for plan, parameters in plans.items():
             try:
@@ -202,17 +207,17 @@ class Optimizer:
                 parameter.bump_version()
 
     def _plan(self, parameter: Tensor, state: dict[str, Any], group: Group) -> Plan:
-        """What a step of a tensor is; counts the step in its state, which it fills at the first."""
+        """Return the update of a tensor. Counts the step in `state`, and initializes `state` on the first one."""
         raise NotImplementedError(f"{type(self).__name__} has no _plan()")
 
     def _after(self, parameters: Sequence[Tensor], group: Group) -> None:
-        """Called when the tensors of a plan have been stepped."""
+        """Hook called after the tensors of a plan have been updated."""
 
     # -- state
 
     def state_dict(self) -> dict[str, Any]:
-        """{"state": by number of the parameter, "param_groups": options and numbers}: PyTorch's form; tensors are not
-        copied.
+        """Return {"state": by parameter index, "param_groups": options and indices}, in PyTorch's format. Tensors are
+        not copied.
         """
         numbers = self._numbers()
         return {
@@ -226,11 +231,11 @@ class Optimizer:
         return {id(p): i for i, p in enumerate(p for group in self.param_groups for p in group["params"])}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Takes over what `state_dict` gave; tensors are copied, to each parameter's device. Steps then go on as if
-        unbroken.
+        """Restore a state from `state_dict`. Tensors are copied to each parameter's device, and training resumes
+        unchanged.
 
-        Options that this optimiser lacks are left out. Raises ArgumentError, before anything is changed, where groups,
-        parameters or shapes don't agree.
+        Options that this optimizer lacks are ignored. Raises ArgumentError, before anything is changed, if groups,
+        parameters or shapes don't match.
         """
         if not isinstance(state_dict, Mapping) or not {"state", "param_groups"} <= set(state_dict):
             raise ArgumentError('an optimiser\'s state is a mapping with "state" and "param_groups"')
@@ -251,8 +256,8 @@ class Optimizer:
             }
         self.state = state
         for theirs, ours in zip(saved, self.param_groups, strict=True):
-            known = (set(ours) | {"initial_lr"}) - {"params"}
-            ours.update({k: tuple(v) if k == "betas" else v for k, v in theirs.items() if k in known})
+            options = (set(ours) | {"initial_lr"}) - {"params"}
+            ours.update({k: tuple(v) if k == "betas" else v for k, v in theirs.items() if k in options})
 
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__} ("]
@@ -265,7 +270,7 @@ class Optimizer:
 def _check_states(
     plans: Mapping[Plan, Sequence[Tensor]], state: Mapping[Tensor, Any], before: Mapping[Tensor, Any]
 ) -> None:
-    """Raises ArgumentError where states have just been made: inside a capture they would be made by each replay."""
+    """Raise ArgumentError if states were just created: in a capture, each replay would create them again."""
     for plan, parameters in plans.items():
         for parameter in parameters:
             had = before.get(parameter, {})
@@ -277,7 +282,7 @@ def _check_states(
 
 
 def _check_devices(parameter: Tensor, state: Mapping[str, Any], names: Sequence[str]) -> None:
-    """Raises ArgumentError, with what to do, where a parameter has left its state behind."""
+    """Raise ArgumentError, with advice, if a parameter and its state are on different devices."""
     device = parameter._array.device
     for name in names:
         if state[name]._array.device is not device:
@@ -288,7 +293,7 @@ def _check_devices(parameter: Tensor, state: Mapping[str, Any], names: Sequence[
 
 
 def _host_values(state: Mapping[str, Any]) -> dict[str, Any]:
-    """What a state counts on the host."""
+    """Return the entries of a state that are kept on the host."""
     return {name: value for name, value in state.items() if not isinstance(value, Tensor)}
 
 
@@ -304,7 +309,7 @@ def _check_groups(saved: Any, own: Sequence[Group]) -> None:
 
 
 def _loaded(value: Any, name: str, number: int, parameter: Tensor) -> Any:
-    """A value of a saved state for a parameter; counts of steps become ints, whoever saved them as tensors."""
+    """Convert a value of a saved state for a parameter. Step counts, which may be saved as tensors, become ints."""
     if name == "step":
         return int(value)
     if value is None or isinstance(value, (bool, int, float)):

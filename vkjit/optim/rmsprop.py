@@ -1,4 +1,4 @@
-"""RMSprop."""
+"""RMSprop: updates scaled by a running mean of squared gradients."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ __all__ = ["RMSprop"]
 
 
 class RMSprop(Optimizer):
-    """p -= lr * g / (sqrt(v) + eps), v = alpha * v + (1 - alpha) * g^2 (Hinton, 2012).
+    """RMSprop optimizer (Hinton, 2012).
 
-    momentum: the steps are summed as SGD's velocity; centered: v less the squared running mean of g.
+    p -= lr * g / (sqrt(v) + eps), with v = alpha * v + (1 - alpha) * g^2. momentum accumulates the updates in a
+    velocity, as in `SGD`; centered subtracts the squared running mean of g from v.
     """
 
     def __init__(

@@ -16,9 +16,10 @@ __all__ = ["SGD"]
 
 
 class SGD(Optimizer):
-    """p -= lr * v, where v = momentum * v + (1 - dampening) * g and g = gradient + weight_decay * p.
+    """Stochastic gradient descent, optionally with momentum.
 
-    nesterov: p -= lr * (g + momentum * v). The first v is g itself. maximize: goes up instead of down.
+    p -= lr * v, with v = momentum * v + (1 - dampening) * g and g = gradient + weight_decay * p. The first v is g
+    itself. nesterov: p -= lr * (g + momentum * v). maximize ascends the gradient.
     """
 
     def __init__(

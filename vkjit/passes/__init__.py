@@ -1,7 +1,6 @@
-"""Passes: each takes a module and gives a module with the same meaning; `pipeline` shows their order.
+"""Passes over the IR: checks, and transformations that preserve a module's semantics. `pipeline` defines their order.
 
-A pass is a frozen dataclass whose fields are its options. Its docstring shows before and after. It may change the
-module that it is given, and returns it.
+A pass is a frozen dataclass whose fields are its options. Its module's docstring shows the IR before and after it.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ __all__ = ["Pass"]
 
 
 class Pass(Protocol):
-    """What every pass offers."""
+    """The interface of a pass."""
 
     name: ClassVar[str]
 
     def run(self, module: Module) -> Module:
-        """The module with the pass applied; the given one may have been changed."""
+        """Apply the pass and return the resulting module. May modify `module` in place."""
         ...

@@ -1,7 +1,7 @@
-"""Values that are made alike, and sums of them: what can be told equal before any pass has simplified it.
+"""Value numbering, and indices as sums of numbered values, for IR that hasn't been simplified yet.
 
-Enters: values of one function. Leaves: numbers, equal for the same operations of the same values where nothing else decides what
-they give; and sums, a constant beside the rest, exact modulo 2**64.
+Values of one function get the same number if they are computed by the same side-effect-free operation from operands
+with the same numbers. An index is also available as a sum: a constant plus numbered terms, exact modulo 2**64.
 """
 
 from __future__ import annotations
@@ -16,20 +16,23 @@ from ..ir.types import INDEX
 __all__ = ["Alike", "Sum"]
 
 Sum = tuple[frozenset[tuple[int, int]], int]
-"""The numbers of values with how often they are added, and a constant."""
+"""(terms, constant): pairs of value number and coefficient, and what is added to them."""
 
-_MOST_TERMS = 8
+_MAX_TERMS = 8
 
 
 @dataclass(slots=True)
 class Alike:
-    """Numbers of values, by what makes them."""
+    """Value numbers of one function, assigned on demand.
+
+    `values` maps values to their numbers, `numbers` the key of a computation to its number.
+    """
 
     values: dict[Value, int] = field(default_factory=dict)
     numbers: dict[object, int] = field(default_factory=dict)
 
     def number(self, value: Value) -> int:
-        """Equal for values that are made alike."""
+        """Return the value number; equivalent values have the same one."""
         if value not in self.values:
             key = self._key(value)
             self.values[value] = self.numbers.setdefault(key, len(self.numbers))
@@ -39,23 +42,23 @@ class Alike:
         op = value.op
         if op is None or op.regions or len(op.results) != 1:
             return value
-        row = OPS[op.name]
-        if row.effect != Effect.NONE or row.convergent or not row.speculatable:
+        info = OPS[op.name]
+        if info.effect != Effect.NONE or info.convergent or not info.speculatable:
             return value
         attrs = tuple(sorted((name, repr(attr)) for name, attr in op.attrs.items()))
         return op.name, str(value.type), attrs, *(self.number(operand) for operand in op.operands)
 
     def sum(self, value: Value) -> Sum:
-        """An index as a sum."""
+        """Return an index as a sum, expanding additions and subtractions."""
         terms: dict[int, int] = {}
-        constant, waiting = 0, [(value, 1)]
-        while waiting:
-            value, factor = waiting.pop()
+        constant, pending = 0, [(value, 1)]
+        while pending:
+            value, factor = pending.pop()
             op = value.op
             if is_constant(value):
                 constant += factor * int(constant_of(value))
-            elif op is not None and op.name in ("add", "sub") and value.type == INDEX and len(waiting) < _MOST_TERMS:
-                waiting += [(op.operands[0], factor), (op.operands[1], -factor if op.name == "sub" else factor)]
+            elif op is not None and op.name in ("add", "sub") and value.type == INDEX and len(pending) < _MAX_TERMS:
+                pending += [(op.operands[0], factor), (op.operands[1], -factor if op.name == "sub" else factor)]
             else:
                 number = self.number(value)
                 terms[number] = terms.get(number, 0) + factor

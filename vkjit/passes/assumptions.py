@@ -1,21 +1,22 @@
-"""What `assume` promises: checked in debug kernels, used elsewhere, and gone at the end.
+"""Passes for `assume`: check assumptions in debug kernels, simplify with them, and remove them.
 
-`CheckAssumptions`, before: `assume %c, values {site}` in high form. After, in kernels with `debug` or under the sanitizer: a
-report where %c is false. The interpreter reports by itself.
+`CheckAssumptions` takes the high form. In kernels with `debug` or under the sanitizer, it replaces each
+`assume %c, values {site}` by a report that fires where %c is false. The interpreter checks assumptions by itself.
 
-`UseAssumptions`, before: normal form, device functions inlined. After: the same, where promises of the kernel decide something::
+`UseAssumptions` takes the normal form with device functions inlined, and simplifies operations that assumptions
+decide::
 
-    assume n < 64                     i < n, -1 < m, ...     ->   true, or false, where ranges say so
+    assume n < 64                     i < n, -1 < m, ...     ->   true or false, by value ranges
     assume a <= b                     min(a, b)              ->   a
-    assume n >= 0                     n // 8, n % 8          ->   truncating ones, which need no correction
-    assume n % 16 == 0, and           for k in range(0, n, 16): min(k + 16, n) - k   ->   16
+    assume n >= 0                     n // 8, n % 8          ->   truncating division, which needs no correction
+    assume n % 16 == 0                for k in range(0, n, 16): min(k + 16, n) - k   ->   16
 
-1. A promise holds from where it stands to the end of its region, and in the regions inside.
-2. Two values are the same where they are computed alike from the same: extents of axes of one name are (launches check it), ids,
-   sums and products of such.
-3. A loop that starts at a multiple of its step and ends at one has only whole rounds.
+1. An assumption holds from the `assume` to the end of its region, nested regions included.
+2. Two values are equal if they are computed by the same operations from equal values. Extents of axes with the same
+   name are equal (launches check that).
+3. A loop whose bounds are multiples of its step has no partial last iteration: k + step never exceeds the end.
 
-`DropAssumptions`: none are left.
+`DropAssumptions` removes all `assume` operations.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ from .ranges import Interval, Ranges
 __all__ = ["CheckAssumptions", "DropAssumptions", "UseAssumptions"]
 
 Key = object
-"""Equal for values that are the same; see rule 2."""
+"""A hashable key, the same for values that are equal by rule 2."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckAssumptions:
-    """Does nothing for kernels that aren't checked."""
+    """Replace assumptions by reports in debug and sanitized kernels; do nothing in others."""
 
     name: ClassVar[str] = "check_assumptions"
 
@@ -64,7 +65,7 @@ def _report(region: Region) -> None:
 
 @dataclass(frozen=True, slots=True)
 class DropAssumptions:
-    """See the module's docstring."""
+    """Remove all assumptions."""
 
     name: ClassVar[str] = "drop_assumptions"
 
@@ -83,21 +84,26 @@ def _drop(region: Region) -> None:
 
 @dataclass(frozen=True, slots=True)
 class UseAssumptions:
-    """Does nothing for kernels without promises."""
+    """Simplify comparisons, min/max, differences and divisions in the scope of assumptions."""
 
     name: ClassVar[str] = "use_assumptions"
 
     def run(self, module: Module) -> Module:
         kernel = module.kernel
         if any(op.name == "assume" for op in kernel.body.walk()):
-            decided = _Decided(kernel)
-            decided.run()
+            simplifier = _Simplifier(kernel)
+            simplifier.run()
         return module
 
 
 @dataclass(slots=True)
-class _Decided:
-    """One kernel. `ranges` are those at each operation; `facts` are promised comparisons, `multiples` promised divisors."""
+class _Simplifier:
+    """The rewrite of one kernel.
+
+    `ranges` holds the operands' ranges at each decidable operation, `names` the names of array axes, `loops` the loops
+    of rule 3 by induction variable. Methods pass on `facts`, pairs (x, y) with x <= y, and `multiples`, known divisors
+    of values.
+    """
 
     kernel: Function
     ranges: dict[Op, tuple[Interval, ...]] = field(default_factory=dict)
@@ -124,18 +130,18 @@ class _Decided:
             if op.name == "assume":
                 facts |= self._learn(op.operands[0], multiples)
             elif op.name == "for":
-                self._whole_rounds(op, multiples)
+                self._whole_iterations(op, multiples)
             for inner in op.regions:
                 self.region(inner, facts, multiples)
-            made = self._decide(op, facts, Builder(region, op.loc))
-            if made is None:
+            replacement = self._decide(op, facts, Builder(region, op.loc))
+            if replacement is None:
                 region.ops.append(op)
             else:
-                self.replaced[op.result] = made
+                self.replaced[op.result] = replacement
 
     # -- facts
     def key(self, value: Value, depth: int = 6) -> Key:
-        """See rule 2."""
+        """Return the key of a value (rule 2), looking through at most `depth` operations."""
         value = resolve(self.replaced, value)
         op = value.op
         if is_constant(value):
@@ -143,15 +149,15 @@ class _Decided:
         if op is None or depth == 0:
             return value
         if op.name == "extent":
-            place = (op.operands[0], op.attrs["axis"])
-            return "extent", self.names.get(place, place)
+            axis_key = (op.operands[0], op.attrs["axis"])
+            return "extent", self.names.get(axis_key, axis_key)
         if op.name == "cast" and _is_integer(op.operands[0]) and _is_integer(value):
             return "cast", str(value.type), self.key(op.operands[0], depth - 1)
-        row = OPS[op.name]
-        if row.effect != Effect.NONE or not row.speculatable or row.convergent or op.regions or not op.results:
+        info = OPS[op.name]
+        if info.effect != Effect.NONE or not info.speculatable or info.convergent or op.regions or not op.results:
             return value
         if op.operands or "dim" in op.attrs:
-            attrs = tuple(sorted((name, repr(attr)) for name, attr in op.attrs.items()))  # lanes, axes and the like
+            attrs = tuple(sorted((name, repr(attr)) for name, attr in op.attrs.items()))  # lanes, axes, ...
             return op.name, str(value.type), attrs, *(self.key(v, depth - 1) for v in op.operands)
         return value
 
@@ -177,28 +183,28 @@ class _Decided:
             return frozenset()
         return frozenset({(self.key(x), self.key(y)), (self.key(y), self.key(x))})
 
-    def _whole_rounds(self, op: Op, multiples: dict[Key, int]) -> None:
-        """Rule 3: remembers a loop by its counter."""
+    def _whole_iterations(self, op: Op, multiples: dict[Key, int]) -> None:
+        """Record a `for` without a partial last iteration (rule 3) under its induction variable."""
         first, end, step = op.operands[:3]
         if not is_constant(first) or not is_constant(step) or constant_of(step) <= 0:
             return
         size = int(constant_of(step))
-        known = int(constant_of(end)) if is_constant(end) else multiples.get(self.key(end), 0)
-        if int(constant_of(first)) % size == 0 and known and known % size == 0:
+        end_multiple = int(constant_of(end)) if is_constant(end) else multiples.get(self.key(end), 0)
+        if int(constant_of(first)) % size == 0 and end_multiple and end_multiple % size == 0:
             self.loops[op.regions[0].args[0]] = op
 
-    # -- what they decide
+    # -- simplification
     def _ranges(self, op: Op) -> list[Interval]:
-        """Those of the operands; of what has become a constant since, that."""
-        found = zip(op.operands, self.ranges[op], strict=True)
-        return [(constant_of(v), constant_of(v)) if is_constant(v) else known for v, known in found]
+        """Return the ranges of the operands; those folded to constants since the analysis have the exact range."""
+        pairs = zip(op.operands, self.ranges[op], strict=True)
+        return [(constant_of(v), constant_of(v)) if is_constant(v) else interval for v, interval in pairs]
 
     def _decide(self, op: Op, facts: frozenset[tuple[Key, Key]], builder: Builder) -> Value | None:
         if op.name not in _DECIDABLE or len(op.operands) != 2 or not all(map(_is_integer, op.operands)):
             return None
         x, y = op.operands
         if op.name in ("min", "max"):
-            return self._smaller(op, facts)
+            return self._selected_operand(op, facts)
         if op.name == "sub":
             return self._difference(x, y, builder)
         (x0, x1), (y0, y1) = self._ranges(op)
@@ -213,35 +219,37 @@ class _Decided:
             return builder.const(False, types.BOOL)
         return None
 
-    def _smaller(self, op: Op, facts: frozenset[tuple[Key, Key]]) -> Value | None:
-        """The operand that a promise, the ranges or rule 3 say is the smaller (or larger) one."""
+    def _selected_operand(self, op: Op, facts: frozenset[tuple[Key, Key]]) -> Value | None:
+        """Return the operand that a min or max is known to select, by facts, ranges or rule 3; None if undecided."""
         (x0, x1), (y0, y1) = self._ranges(op)
         x, y = op.operands
         first, second = self.key(x), self.key(y)
-        less = x1 <= y0 or (first, second) in facts or self._inside_round(x, y)
-        more = y1 <= x0 or (second, first) in facts or self._inside_round(y, x)
+        less = x1 <= y0 or (first, second) in facts or self._within_iteration(x, y)
+        more = y1 <= x0 or (second, first) in facts or self._within_iteration(y, x)
         if not (less or more):
             return None
         return (x if less else y) if op.name == "min" else (y if less else x)
 
-    def _inside_round(self, x: Value, end: Value) -> bool:
-        """Whether x is the counter of a loop of whole rounds that ends at `end`, plus its step at most."""
+    def _within_iteration(self, x: Value, end: Value) -> bool:
+        """True if x is the induction variable of a recorded loop (rule 3) that ends at `end`, plus at most its step."""
         op = x.op
         if op is None or op.name != "add":
             return False
-        counter, more = op.operands if is_constant(op.operands[1]) else op.operands[::-1]
-        loop = self.loops.get(counter)
-        if loop is None or not is_constant(more):
+        induction, offset = op.operands if is_constant(op.operands[1]) else op.operands[::-1]
+        loop = self.loops.get(induction)
+        if loop is None or not is_constant(offset):
             return False
-        return bool(constant_of(more) <= constant_of(loop.operands[2])) and self.key(end) == self.key(loop.operands[1])
+        return bool(constant_of(offset) <= constant_of(loop.operands[2])) and self.key(end) == self.key(
+            loop.operands[1]
+        )
 
     def _difference(self, x: Value, y: Value, builder: Builder) -> Value | None:
-        """(y + c) - y is c."""
+        """Fold (y + c) - y to c."""
         op = x.op
         if op is None or op.name != "add":
             return None
-        base, more = op.operands if is_constant(op.operands[1]) else op.operands[::-1]
-        return builder.const(constant_of(more), x.type) if base is y and is_constant(more) else None
+        base, offset = op.operands if is_constant(op.operands[1]) else op.operands[::-1]
+        return builder.const(constant_of(offset), x.type) if base is y and is_constant(offset) else None
 
 
 _TRUNCATING = {"floordiv": "truncdiv", "floormod": "truncrem"}

@@ -1,6 +1,6 @@
-"""Removes barriers that order nothing.
+"""Remove redundant barriers.
 
-Enters and leaves: a kernel in normal form, without calls::
+Takes a kernel in normal form without calls::
 
     store %s, %i, %a                  store %s, %i, %a
     barrier                           barrier
@@ -8,16 +8,15 @@ Enters and leaves: a kernel in normal form, without calls::
     barrier
     %w = load %s, %j : f32            %w = load %s, %j : f32
 
-What others can see are accesses to shared arrays, to global arrays of a class that the kernel writes (see `memory`),
-atomics and fences. A barrier goes where, on each way to it, nothing of the kind stands
+Visible operations are accesses to shared arrays, accesses to global arrays of an alias class that the kernel writes
+(see `memory`), atomics and fences. A barrier is removed if there is no visible operation
 
-1. since the barrier before it, or
-2. since the kernel's start;
+1. on any path between the previous barrier and it,
+2. on any path from the kernel's start to it, or
+3. on any path from it to the kernel's end.
+4. All barriers are removed if a workgroup is a single invocation.
 
-3. or where nothing of the kind follows up to the kernel's end; and
-4. all barriers go where a workgroup is a single invocation.
-
-In a loop, the way to the first operation of a round comes from the end of the round before, too.
+Paths in a loop include the back edge from the end of one iteration to the start of the next.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ __all__ = ["RemoveBarriers"]
 
 @dataclass(frozen=True, slots=True)
 class RemoveBarriers:
-    """See the module's docstring."""
+    """Remove barriers that order no memory accesses."""
 
     name: ClassVar[str] = "remove_barriers"
 
@@ -54,7 +53,7 @@ class RemoveBarriers:
 
 
 class _Removal:
-    """One kernel. `seen` holds the operations that others can see, and what they stand in."""
+    """The rewrite of one kernel. `seen` holds the visible operations and all operations that contain one."""
 
     def __init__(self, kernel: Function) -> None:
         self.written: set[AliasClass] = {
@@ -66,14 +65,14 @@ class _Removal:
         self.note(kernel.body)
 
     def note(self, region: Region) -> bool:
-        """Whether a region holds what others can see; barriers don't count."""
-        found = False
+        """Fill `seen` for a region. True if it contains a visible operation; barriers don't count."""
+        visible_inside = False
         for op in region.ops:
             inside = [self.note(inner) for inner in op.regions]
             if any(inside) or self.visible(op):
                 self.seen.add(op)
-                found = True
-        return found
+                visible_inside = True
+        return visible_inside
 
     def visible(self, op: Op) -> bool:
         effect = OPS[op.name].effect
@@ -92,7 +91,11 @@ class _Removal:
                 self.all(inner)
 
     def forward(self, region: Region, *, clean: bool) -> bool:
-        """Rules 1 and 2. `clean`: nothing to order has happened before; gives the same for the region's end."""
+        """Apply rules 1 and 2 to a region.
+
+        `clean` is True if no visible operation precedes on any path since the last barrier or the kernel's start.
+        Returns the same for the region's end.
+        """
         kept: list[Op] = []
         for op in region.ops:
             if op.name == "barrier":
@@ -112,7 +115,7 @@ class _Removal:
         return clean
 
     def backward(self, region: Region) -> None:
-        """Rule 3, for what the kernel's end follows."""
+        """Apply rule 3 to a region that is followed only by the kernel's end."""
         for position in range(len(region.ops) - 1, -1, -1):
             op = region.ops[position]
             if op.name == "barrier":

@@ -1,21 +1,23 @@
-"""Checks of array indices, and of integer divisors, that report and go on.
+"""Insert bounds checks for array accesses, and zero checks for integer divisors, that report and continue.
 
-Before: high form. After: with the kernel's attribute `bounds`, an access to a strided array that isn't known to be in
-range becomes ::
+In kernels with the attribute `bounds`, each access to a strided array that isn't provably in range becomes ::
 
     %v = load %x, %i, %j      ->      %v = if all of %i, %j in range { yield load %x, %i, %j }
                                            else { report true, %i, %j, extents {site}; yield 0 }
 
-and with `debug`, or the sanitizer's check `division`, an integer division is preceded by a report where its divisor is
-0. Known to be in range are indices that constants bound inside a static shape, counters of loops up to the array's own
-extent, and indices inside an `if` that compared them with it. Axes of one name (attribute `dims`) have one extent:
-launches check that.
+In kernels with `debug`, or with the sanitizer's check `division`, integer divisions are preceded by a report that fires
+if the divisor is 0. The pass takes the high form.
 
-1. Where all that an access compares has been compared on the way to it, its failure has been reported already: it
-   doesn't report again.
-2. A small innermost loop that nothing leaves gets a copy without checks of what each round accesses, for the case that
-   these indices are in range at both of its ends (see `loop_ranges`); otherwise it runs as checked, and reports the round
-   that fails. So invocations of a correct program take the copy, all of them: those of a vector don't part.
+Indices are provably in range if constants bound them within a static shape, if they are induction variables of loops up
+to the array's own extent, or if they are inside an `if` whose condition compares them with it. Axes with the same name
+(attribute `dims`) have the same extent; launches check that.
+
+1. If all comparisons of an access were already made by accesses that dominate it, a failure has been reported there:
+   the access doesn't report again.
+2. A small innermost loop without early exits is versioned. If the indices of its unconditional accesses are in range in
+   the first and last iterations (see `loop_ranges`), a copy without these checks runs; otherwise the checked loop runs
+   and reports the failing iterations. In a correct program all invocations run the unchecked copy, so vectors don't
+   diverge.
 """
 
 from __future__ import annotations
@@ -40,22 +42,24 @@ __all__ = ["Bounds"]
 
 _ACCESSES = frozenset({"load", "store", "atomic", "atomic_cas", "atomic_load", "atomic_store"})
 _MATRICES = frozenset({"mat_load", "mat_store"})
-_INSIDE = frozenset({"overflow", "nan"})
-"""Checks of the sanitizer that make much of each operation; that of races makes much of each access it watches."""
+_PER_OPERATION_CHECKS = frozenset({"overflow", "nan"})
+"""Sanitizer checks that add much code to each operation. The check `races` does so for each access that it watches."""
 _DIVISIONS = frozenset({"floordiv", "floormod", "truncdiv", "truncrem"})
 
 Compared = tuple[object, object]
-"""An index (a value, or a constant's number) and the extent that it was compared with, by the extent's name if any."""
+"""(index, extent) of a bounds comparison: a value or a constant, and an int, an axis name or (array, axis)."""
 Fact = tuple[str, Value, Value]
-"""("lt", x, y) for x < y, ("ge", x, zero) for x >= 0, both signed."""
+"""("lt", x, y) for x < y; ("ge", x, y) for x >= y where y is non-negative. Both compare signed values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Does nothing for kernels without the attributes. Without `share`, each access is checked by itself, where it
-    stands. Under the sanitizer, which wants to know of each, rule 1 is left out, and rule 2 where the copy would get
-    more of its checks than of marks of what was written; calls are inlined before, and accesses of one place in the
-    source share a report site.
+    """Insert bounds and divisor checks; do nothing in kernels without the attributes.
+
+    `share` enables rules 1 and 2; without it, each access is checked on its own, in place. Under the sanitizer, which
+    reports every failing access, rule 1 is off; rule 2 is off for the checks `overflow` and `nan`, which would
+    instrument the copy heavily. There, calls have been inlined before, and accesses at the same source location share a
+    report site.
     """
 
     name: ClassVar[str] = "bounds"
@@ -65,7 +69,7 @@ class Bounds:
         checks, debug = (bool(module.kernel.attrs.get(flag)) for flag in ("bounds", "debug"))
         debug = debug or "division" in module.kernel.attrs.get("sanitize", ())
         sanitized = frozenset(module.kernel.attrs.get("sanitize", ()))
-        share, copy = self.share and not sanitized, self.share and not sanitized & _INSIDE
+        share, copy = self.share and not sanitized, self.share and not sanitized & _PER_OPERATION_CHECKS
         if checks or debug:
             for function in module.all_functions():
                 checker = _Checker(module, function, checks, debug, share, copy, sanitized)
@@ -75,10 +79,11 @@ class Bounds:
 
 @dataclass(slots=True)
 class _Checker:
-    """One function.
+    """The rewrite of one function.
 
-    `reported`: indices and extents that have been compared on the way here, with a report where that failed; `trail` has
-    them in order. `raw`: accesses whose checks stand in front of their loop. `guards`: how many accesses were guarded.
+    `reported` holds the comparisons that dominate the current operation and report failures; `trail` is its undo log.
+    `raw` holds accesses whose checks were hoisted out of their loop. `guards` counts the guarded accesses. `names` maps
+    array axes to their names, `first` each name to its first axis.
     """
 
     module: Module
@@ -99,12 +104,12 @@ class _Checker:
     intervals: Intervals = field(init=False)
 
     def __post_init__(self) -> None:
-        """Names of the kernel's axes, and the first axis of each name."""
+        """Collect the names of the kernel's array axes, and the first axis of each name."""
         self.intervals = Intervals(self.function)
         for param, text in zip(self.function.params, self.function.attrs.get("dims", ()), strict=False):
             self.names.update({(param, axis): name for axis, name in enumerate(text.split()) if name != "_"})
         if self.copy:
-            self.first = {name: place for place, name in reversed(self.names.items())}
+            self.first = {name: axis_key for axis_key, name in reversed(self.names.items())}
 
     def region(self, region: Region, facts: frozenset[Fact]) -> None:
         source, region.ops = region.ops, []
@@ -128,7 +133,7 @@ class _Checker:
             self.reported.discard(self.trail.pop())
 
     def regions_of(self, op: Op, facts: frozenset[Fact]) -> None:
-        """The regions of an operation, with what is known at their start."""
+        """Rewrite the regions of an operation, with the facts that hold at their start."""
         if op.name == "if":
             self.region(op.regions[0], facts | _facts(op.operands[0]))
             self.region(op.regions[1], facts)
@@ -139,7 +144,7 @@ class _Checker:
                 self.region(inner, facts)
 
     def is_small(self, op: Op) -> bool:
-        """Whether a loop may have a copy without checks; none where each access of the copy were watched for races."""
+        """True if a loop may be versioned (rule 2). With the check `races`, loops with watched accesses may not."""
         if not may_be_copied(op, MOST_SANITIZED if self.sanitized else MOST_OPERATIONS):
             return False
         if "races" not in self.sanitized:
@@ -147,7 +152,7 @@ class _Checker:
         return not any(self.is_watched(inner) for inner in op.regions[0].walk())
 
     def is_watched(self, op: Op) -> bool:
-        """Whether an access may race with another: all but those to local arrays, and to Ins that overlap nothing."""
+        """True if an access may race: all but accesses to local arrays and to `In` arrays that overlap no other."""
         if op.name not in _ACCESSES:
             return op.name in _MATRICES
         kind = op.operands[0].type
@@ -156,7 +161,7 @@ class _Checker:
         return kind.space != "local" and not (kind.space == "global" and alone)
 
     def small_loop(self, op: Op, builder: Builder, facts: frozenset[Fact]) -> None:
-        """A loop whose checks move in front of it, as far as the index's ends tell; the checked loop is the other way."""
+        """Version a loop (rule 2): an `if` on the hoisted checks, with the unchecked copy and the checked loop."""
         copy = clone_op(op, {})
         replace_uses(copy.regions[0], self.mapping)
         guards = self.guards
@@ -171,33 +176,36 @@ class _Checker:
             side.ops.append(loop)
             with builder.at(side):
                 builder.op("yield", *loop.results)
-        made = builder.op("if", condition, types=[r.type for r in op.results], regions=sides)
-        for old, new in zip(op.results, made.results, strict=True):
+        versioned = builder.op("if", condition, types=[r.type for r in op.results], regions=sides)
+        for old, new in zip(op.results, versioned.results, strict=True):
             new.name = old.name
             self.mapping[old] = new
 
     def hoisted(self, loop: Op, builder: Builder, facts: frozenset[Fact]) -> Value | None:
-        """Whether all indices of the loop's accesses stay in range that can be told before it; marks those accesses."""
+        """Emit the hoisted checks before the loop and return their conjunction; None if no check can be hoisted.
+
+        Adds the accesses of `loop` whose checks are hoisted to `raw`.
+        """
         inside = facts | _loop_facts(loop)
         before = Builder(Region(), loop.loc)
         ends = Ends(loop, before)
-        known: list[_Hoisted] = []
+        hoisted_indices: list[_Hoisted] = []
         for op in loop.regions[0].ops:
             unsure = self.unsure(op, inside) if op.name in _ACCESSES else []
-            places = [ends.of(op.operands[1 + axis]) for axis in unsure]
-            if not unsure or any(place is None for place in places):
+            index_ends = [ends.of(op.operands[1 + axis]) for axis in unsure]
+            if not unsure or any(place is None for place in index_ends):
                 continue
             self.raw.add(op)
-            known += [
+            hoisted_indices += [
                 _Hoisted(op.operands[0], axis, op.operands[1 + axis], place)
-                for axis, place in zip(unsure, places, strict=True)
+                for axis, place in zip(unsure, index_ends, strict=True)
                 if place is not None
             ]
-        if not known:
+        if not hoisted_indices:
             return None
         conditions = [
             self.comparison(end, one.array, one.axis, before)
-            for one in (self.outermost(known) if self.sanitized else known)
+            for one in (self.outermost(hoisted_indices) if self.sanitized else hoisted_indices)
             for end in one.ends
         ]
         conditions += [_in_range(before, value, before.index(LIMIT)) for value in ends.limits]
@@ -205,20 +213,21 @@ class _Checker:
         return _all(conditions, builder)
 
     def outermost(self, known: list[_Hoisted]) -> list[_Hoisted]:
-        """Of indices that differ by constants the least and the greatest: where both are in range, all between are. Their
-        difference is below `LIMIT`, so that nothing wraps between them.
+        """Keep only the smallest and the largest of indices that differ by constants: they imply those in between.
+
+        Groups whose indices differ by `LIMIT` or more are kept whole, as indices in between might wrap around.
         """
         alike = Alike()
         groups: dict[object, list[tuple[int, int]]] = {}
-        for number, one in enumerate(known):
-            terms, constant = alike.sum(one.index)
-            extent = self.compared(one.index, one.array, one.axis)[1]
+        for number, hoisted in enumerate(known):
+            terms, constant = alike.sum(hoisted.index)
+            extent = self.compared(hoisted.index, hoisted.array, hoisted.axis)[1]
             groups.setdefault((extent, terms), []).append((constant, number))
         kept: set[int] = set()
         for members in groups.values():
-            near = max(members)[0] - min(members)[0] < LIMIT
-            kept |= {min(members)[1], max(members)[1]} if near else {number for _, number in members}
-        return [one for number, one in enumerate(known) if number in kept]
+            no_wrap = max(members)[0] - min(members)[0] < LIMIT
+            kept |= {min(members)[1], max(members)[1]} if no_wrap else {number for _, number in members}
+        return [hoisted for number, hoisted in enumerate(known) if number in kept]
 
     def division(self, op: Op, builder: Builder) -> None:
         divisor = op.operands[1]
@@ -241,16 +250,16 @@ class _Checker:
         assert isinstance(kind, Array)
         indices = op.operands[1 : 1 + kind.rank]
         compared = {self.compared(indices[axis], array, axis) for axis in unsure}
-        known = self.share and compared <= self.reported
+        already_reported = self.share and compared <= self.reported
         self.trail += compared - self.reported
         self.reported |= compared
         extents = [_extent(builder, array, axis) for axis in range(kind.rank)]
         condition = _all([self.comparison(indices[axis], array, axis, builder) for axis in unsure], builder)
         self.guards += 1
-        self.guarded(op, builder, condition, [*indices, *extents], report=not known)
+        self.guarded(op, builder, condition, [*indices, *extents], report=not already_reported)
 
     def matrix(self, op: Op, builder: Builder) -> None:
-        """A matrix in memory: its first and its last element, and the indices of the axes before."""
+        """Guard a matrix load or store: check its first and last element, and the indices of the outer axes."""
         array = op.operands[0]
         kind = array.type
         assert isinstance(kind, Array)
@@ -259,20 +268,23 @@ class _Checker:
             return
         indices = op.operands[1 : 1 + kind.rank]
         sizes = [1] * (kind.rank - 2) + list(units_of(op))
-        last = [builder.emit("add", i, builder.index(size - 1)) for i, size in zip(indices, sizes, strict=True)]
-        places = [*enumerate(indices), *((axis, i) for axis, i in enumerate(last) if sizes[axis] > 1)]
+        last_indices = [builder.emit("add", i, builder.index(size - 1)) for i, size in zip(indices, sizes, strict=True)]
+        corner_indices = [*enumerate(indices), *((axis, i) for axis, i in enumerate(last_indices) if sizes[axis] > 1)]
         extents = [_extent(builder, array, axis) for axis in range(kind.rank)]
-        condition = _all([_in_range(builder, index, extents[axis]) for axis, index in places], builder)
+        condition = _all([_in_range(builder, index, extents[axis]) for axis, index in corner_indices], builder)
         self.guards += 1
-        self.guarded(op, builder, condition, [*last, *extents], report=True)
+        self.guarded(op, builder, condition, [*last_indices, *extents], report=True)
 
     def comparison(self, index: Value, array: Value, axis: int, builder: Builder) -> Value:
-        """Whether an index is in range: compared with the first extent of the axis' name, so that equal ones meet."""
+        """Emit the comparison of an index with its extent.
+
+        Axes of one name use the extent of the first of them, so that CSE merges equal comparisons.
+        """
         same = self.first.get(self.names.get((array, axis), ""), (array, axis))
         return _in_range(builder, index, _extent(builder, *same))
 
     def unsure(self, op: Op, facts: frozenset[Fact]) -> list[int]:
-        """The axes along which an access isn't known to be in range."""
+        """Return the axes along which an access isn't provably in range."""
         array = op.operands[0]
         if not isinstance(array.type, Array) or array.type.linear:
             return []
@@ -285,7 +297,7 @@ class _Checker:
         return (constant_of(index) if is_constant(index) else index, extent)
 
     def in_range(self, index: Value, array: Value, axis: int, facts: frozenset[Fact]) -> bool:
-        """True where the index is known to be in range."""
+        """True if the index is provably in range."""
         kind = array.type
         shape = kind.shape if isinstance(kind, Array) else None
         if shape is not None and self.within(index, shape[axis]):
@@ -294,20 +306,20 @@ class _Checker:
         if literal.isdecimal() and self.within(index, int(literal)):
             return True
         base, moved = _parts(index)
-        if not (is_non_negative(index) or _least(base, facts) + moved >= 0):
+        if not (is_non_negative(index) or _lower_bound(base, facts) + moved >= 0):
             return False
         limits = [(y, _parts(x)[1]) for f, x, y in facts if f == "lt" and _parts(x)[0] is base and base is not None]
         return any(self.is_limit(y, array, axis, shape, moved - shift) for y, shift in limits)
 
     def within(self, index: Value, extent: int) -> bool:
-        """True where constants bound the index so that it lies in range."""
-        found = self.intervals.interval(index)
-        if found is None or not (found.lower.is_constant() and found.upper.is_constant()):
+        """True if constant bounds of the index prove 0 <= index < extent."""
+        bounds = self.intervals.interval(index)
+        if bounds is None or not (bounds.lower.is_constant() and bounds.upper.is_constant()):
             return False
-        return found.lower.numbers[0] >= 0 and found.upper.numbers[0] < extent
+        return bounds.lower.numbers[0] >= 0 and bounds.upper.numbers[0] < extent
 
     def is_limit(self, limit: Value, array: Value, axis: int, shape: tuple[int, ...] | None, above: int) -> bool:
-        """True where a value plus `above` isn't above an extent."""
+        """True if limit + above is provably at most the extent of an array's axis."""
         base, moved = _parts(limit)
         if base is None:
             return shape is not None and moved + above <= shape[axis]
@@ -319,7 +331,7 @@ class _Checker:
         return other == (array, axis) or (name is not None and self.names.get(other) == name)
 
     def guarded(self, op: Op, builder: Builder, condition: Value, values: list[Value], *, report: bool) -> None:
-        """The access in an `if`; the other side reports, and gives 0 where a value is wanted."""
+        """Wrap an access in an `if`; the other branch reports, and yields 0 for each result."""
         results = [r.type for r in op.results]
         taken, other = Region(), Region()
         taken.ops.append(op)
@@ -329,14 +341,14 @@ class _Checker:
             if report:
                 site = self.site(ReportSite("bounds", op.loc, self.message(op, len(values) // 2)))
                 builder.op("report", builder.const(True, types.BOOL), *values, site=site)
-            builder.op("yield", *(_nothing(t, builder) for t in results))
+            builder.op("yield", *(_zero_value(t, builder) for t in results))
         guard = builder.op("if", condition, types=results, regions=[taken, other])
         for old, new in zip(op.results, guard.results, strict=True):
             new.name = old.name
             self.mapping[old] = new
 
     def site(self, entry: ReportSite) -> int:
-        """The number of a report site."""
+        """Return the number of a report site; under the sanitizer, equal sites share one."""
         if self.sanitized and entry in self.sites:
             return self.sites[entry]
         self.sites[entry] = number = self.module.add_site(entry)
@@ -352,7 +364,7 @@ class _Checker:
 
 @dataclass(frozen=True, slots=True)
 class _Hoisted:
-    """An index along an axis of an array, and what it is at both ends of a loop."""
+    """An index along an array's axis, with its values in the first and last iterations (`ends`; one if invariant)."""
 
     array: Value
     axis: int
@@ -361,7 +373,10 @@ class _Hoisted:
 
 
 def _parts(value: Value) -> tuple[Value | None, int]:
-    """(base, number) with value = base + number, exactly: sums with constants, of values that don't overflow."""
+    """Split a value into (base, number) with value = base + number; base is None for constants.
+
+    Looks through additions and subtractions of constants. Exact, as index arithmetic doesn't overflow.
+    """
     total = 0
     while value.type == types.INDEX or is_constant(value):
         if is_constant(value):
@@ -378,25 +393,25 @@ def _parts(value: Value) -> tuple[Value | None, int]:
     return value, total
 
 
-_LEAST = -(1 << 63)
+_INT64_MIN = -(1 << 63)
 
 
-def _least(base: Value | None, facts: frozenset[Fact]) -> int:
-    """A number that a value is known not to be below."""
+def _lower_bound(base: Value | None, facts: frozenset[Fact]) -> int:
+    """Return a lower bound of a value, from its operations and the facts."""
     if base is None:
-        return 0  # a constant: its number is all of it
-    found = [0] if is_non_negative(base) else []
+        return 0  # a constant is all in its number (see `_parts`)
+    candidates = [0] if is_non_negative(base) else []
     for fact, x, y in facts:
         (small, low), (large, high) = (_parts(x), _parts(y)) if fact == "lt" else (_parts(y), _parts(x))
         if large is base and small is None:
-            found.append(low - high + (1 if fact == "lt" else 0))
+            candidates.append(low - high + (1 if fact == "lt" else 0))
         elif fact == "ge" and large is base:
-            found.append(-high)
-    return max(found, default=_LEAST)
+            candidates.append(-high)
+    return max(candidates, default=_INT64_MIN)
 
 
-def _nothing(type: types.Type, builder: Builder) -> Value:
-    """What stands for a value that couldn't be read."""
+def _zero_value(type: types.Type, builder: Builder) -> Value:
+    """Emit the replacement for a value whose access is out of range: zeros."""
     if isinstance(type, Matrix):
         return builder.emit("mat_fill", builder.const(_zero(type), type.dtype), type=type)
     return builder.const(_zero(type), type)
@@ -408,7 +423,7 @@ def _zero(type: types.Type) -> bool | int | float:
 
 
 def _in_range(builder: Builder, index: Value, extent: Value) -> Value:
-    """0 <= index < extent, in one comparison of unsigned values."""
+    """Emit 0 <= index < extent as a single unsigned comparison."""
     unsigned = [builder.cast(value, dtypes.u64) for value in (index, extent)]
     return builder.emit("lt", *unsigned)
 
@@ -427,7 +442,7 @@ def _extent(builder: Builder, array: Value, axis: int) -> Value:
 
 
 def _facts(condition: Value) -> frozenset[Fact]:
-    """What a true condition says about signed values."""
+    """Return the facts about signed values that a true condition implies."""
     op = condition.op
     if op is None or not op.operands or getattr(op.operands[0].type, "dtype", dtypes.u32).kind == "uint":
         return frozenset()
@@ -443,12 +458,12 @@ def _facts(condition: Value) -> frozenset[Fact]:
 
 
 def _loop_facts(op: Op) -> frozenset[Fact]:
-    """The counter of an ascending loop is below its end, and not below its start."""
+    """Return the facts about an ascending loop's induction variable: it is below the end and not below the start."""
     low, high, step = op.operands[:3]
     if not is_constant(step) or constant_of(step) <= 0 or getattr(low.type, "dtype", dtypes.u32).kind == "uint":
         return frozenset()
-    counter = op.regions[0].args[0]
-    known: set[Fact] = {("lt", counter, high)}
+    induction = op.regions[0].args[0]
+    facts: set[Fact] = {("lt", induction, high)}
     if is_non_negative(low):
-        known.add(("ge", counter, low))
-    return frozenset(known)
+        facts.add(("ge", induction, low))
+    return frozenset(facts)

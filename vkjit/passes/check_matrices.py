@@ -1,7 +1,7 @@
-"""Asks whether the device has the cooperative matrices that a kernel uses.
+"""Check that the device supports the cooperative matrices that a kernel uses.
 
-Enters and leaves: a module in high form, unchanged. Raises FeatureError that names the line, what it asks for, and what
-the device has instead: shapes and types of products are the device's own choice, and differ even within a vendor.
+Supported shapes and types differ between devices, even of one vendor. The FeatureError names the source line, the
+matrices it needs, and those that the device has. The module stays unchanged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ __all__ = ["CheckMatrices"]
 
 @dataclass(frozen=True, slots=True)
 class CheckMatrices:
-    """`shapes`: what the device offers. `any_address`: it reads matrices wherever they lie. See the module's docstring."""
+    """Raise FeatureError for unsupported matrix shapes and types, and for unaligned matrices in memory.
+
+    `shapes` are those that the device supports. `any_address` is True if it loads matrices from any address.
+    """
 
     shapes: tuple[MatrixShape, ...]
     any_address: bool = True
@@ -37,19 +40,19 @@ class CheckMatrices:
                 "into: run it without, or a variant that computes element by element"
             )
         self._aligned(module, ops)
-        known = usable_shapes(self.shapes)
-        held = {matrix for shape in known for matrix in _matrices(shape)}
+        supported = usable_shapes(self.shapes)
+        supported_types = {matrix for shape in supported for matrix in _matrices(shape)}
         for op in ops:
             if op.name == "mat_mma":
-                self._product(module, op, known)
+                self._product(module, op, supported)
         for op in ops:
             for value in (*op.operands, *op.results):
-                if isinstance(value.type, Matrix) and _key(value.type) not in held:
-                    raise self._error(module, op, f"{value.type}", known)
+                if isinstance(value.type, Matrix) and _key(value.type) not in supported_types:
+                    raise self._error(module, op, f"{value.type}", supported)
         return module
 
     def _aligned(self, module: Module, ops: list[Op]) -> None:
-        """Devices read matrices at multiples of 16 bytes; whether arrays allow that, the signature says."""
+        """Check the alignment: the attribute `aligned` guarantees multiples of 16 bytes, which devices need."""
         if self.any_address or module.kernel.attrs.get("aligned"):
             return
         for op in ops:
@@ -65,10 +68,10 @@ class CheckMatrices:
         assert isinstance(a, Matrix)
         assert isinstance(b, Matrix)
         assert isinstance(acc, Matrix)
-        wanted = (a.rows, b.columns, a.columns, a.dtype.name, b.dtype.name, acc.dtype.name)
-        if any((s.m, s.n, s.k, s.a, s.b, s.c) == wanted and s.result == s.c for s in known):
+        required = (a.rows, b.columns, a.columns, a.dtype.name, b.dtype.name, acc.dtype.name)
+        if any((s.m, s.n, s.k, s.a, s.b, s.c) == required and s.result == s.c for s in known):
             return
-        raise self._error(module, op, _text(*wanted), known)
+        raise self._error(module, op, _text(*required), known)
 
     @staticmethod
     def _error(module: Module, op: Op, wanted: str, known: list[MatrixShape]) -> FeatureError:

@@ -1,9 +1,9 @@
-"""Checks in debug kernels that what `assume_uniform` promises is true.
+"""Check in debug kernels that values marked with `assume_uniform` are uniform.
 
-Before: `assume_uniform %v` in the high form. After, in kernels with `debug` and where the whole workgroup comes by: the first
-invocation puts its value into shared memory, a barrier, all compare, a barrier; who differs reports. Values that are known to
-be uniform aren't checked. Where a part of the workgroup comes by, nothing can be compared without making the others wait. The
-interpreter checks by itself, everywhere.
+After each `assume_uniform %v` that the whole workgroup reaches, the first invocation stores its value to shared memory;
+after a barrier all invocations compare theirs with it and report a difference; a second barrier follows the read.
+Values that the analysis proves uniform aren't checked, nor are assumptions in divergent control flow, where a barrier
+isn't allowed. Takes the high form. The interpreter checks all assumptions by itself.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ MESSAGE = "assume_uniform: the value differs within the workgroup: it is {0} her
 
 @dataclass(frozen=True, slots=True)
 class CheckPromises:
-    """Does nothing for kernels without `debug`, nor where the sanitizer checks promises, which adds no barriers."""
+    """Insert checks of `assume_uniform` into debug kernels.
+
+    Does nothing if the sanitizer's check `uniform` is on: it makes the same check without barriers.
+    """
 
     name: ClassVar[str] = "check_promises"
 
@@ -38,7 +41,7 @@ class CheckPromises:
             return module
         reached = Uniformity.of(module).promised()
         for function in functions:
-            writer = _Writer(module, function, {op for op, found in reached.items() if found is None})
+            writer = _Writer(module, function, {op for op, control in reached.items() if control is None})
             writer.region(function.body)
             function.body.ops[:0] = writer.allocations
         return module
@@ -46,7 +49,7 @@ class CheckPromises:
 
 @dataclass(slots=True)
 class _Writer:
-    """Adds the checks to one function; `allocations` are the shared arrays that they need."""
+    """Insert the checks into one function; `allocations` collects the shared arrays that they need."""
 
     module: Module
     function: Function
@@ -87,18 +90,18 @@ class _Writer:
         builder.op("report", differs, value, other, site=site)
 
     def slot(self, op: Op, kind: Scalar) -> Value:
-        """A shared array of one element."""
+        """Allocate a shared array of one element and return it."""
         type_ = Array(kind, 1, space="shared", shape=(1,), contiguous=True)
         self.allocations.append(Op("shared", [], [type_], {"type": type_}, None, op.loc))
         return self.allocations[-1].result
 
     def is_first(self, builder: Builder) -> Value:
-        """Whether this is the first invocation of its workgroup."""
+        """Emit the test for the first invocation of the workgroup."""
         first = builder.const(True, types.BOOL)
         for dim, size in enumerate(self.module.kernel.attrs["local_size"]):
             if size > 1:
-                here = builder.emit("eq", builder.emit("local_id", dim=dim), builder.index(0))
-                first = builder.emit("and", first, here)
+                matches = builder.emit("eq", builder.emit("local_id", dim=dim), builder.index(0))
+                first = builder.emit("and", first, matches)
         return first
 
 
@@ -106,7 +109,7 @@ _INTEGERS = {16: dtypes.u16, 32: dtypes.u32, 64: dtypes.u64}
 
 
 def _bits(builder: Builder, value: Value) -> Value:
-    """A float as an integer, so that NaN equals itself; anything else as it is."""
+    """Bitcast a float to an integer, so that NaN equals itself; return other values unchanged."""
     assert isinstance(value.type, Scalar)
     if not value.type.dtype.is_float:
         return value

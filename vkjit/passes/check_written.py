@@ -1,13 +1,12 @@
-"""Refuses kernels that read shared or local memory of which it is plain that nothing was written to it before.
+"""Reject kernels that provably read uninitialized shared or local memory.
 
-Enters: a module in high form. Leaves: the same module, or a CompileError. What is plain:
+Raises CompileError for
 
-1. An array that no operation writes, and some operation reads.
-2. An array of the kernel whose first access in program order is a read outside of all loops: nothing that is written
-   later can come before it.
+1. an array that is read but never written, and
+2. an array of the kernel whose first access in program order is a load outside of loops: no store can precede it.
 
-A vector that is read only to replace some of its lanes isn't read. Arrays that are handed to device functions, or
-reinterpreted, are left to the sanitizer.
+A load whose result is only the vector operand of `vec_insert` doesn't count as a read. Arrays passed to device
+functions or reinterpreted are left to the sanitizer. The module stays unchanged.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _NO_ACCESS = frozenset({"extent", "stride"})
 
 @dataclass(frozen=True, slots=True)
 class CheckWritten:
-    """Refuses kernels that plainly read what nothing was written to; `run(module)` gives the module back."""
+    """Raise CompileError for provable reads of uninitialized shared or local memory."""
 
     name: ClassVar[str] = "check_written"
 
@@ -38,15 +37,15 @@ class CheckWritten:
 
 
 def _check(function: Function, is_kernel: bool) -> None:
-    made = [op for op in function.body.walk() if op.name in ("shared", "local")]
-    if not made:
+    allocations = [op for op in function.body.walk() if op.name in ("shared", "local")]
+    if not allocations:
         return
     accesses = list(_in_order(function.body, False))
-    looked_at = {value for op, _ in accesses for value in op.operands[op.name == "vec_insert" :]}
-    for allocation in made:
+    read_values = {value for op, _ in accesses for value in op.operands[op.name == "vec_insert" :]}
+    for allocation in allocations:
         array = allocation.result
         uses = [(op, looped) for op, looped in accesses if array in op.operands and op.name not in _NO_ACCESS]
-        uses = [(op, looped) for op, looped in uses if op.name != "load" or op.result in looked_at]
+        uses = [(op, looped) for op, looped in uses if op.name != "load" or op.result in read_values]
         names = {op.name for op, _ in uses}
         if not uses or "load" not in names or not names <= {"load", "store"} | _ATOMICS:
             continue
@@ -59,7 +58,7 @@ _ATOMICS = frozenset({"atomic", "atomic_cas", "atomic_load", "atomic_store"})
 
 
 def _in_order(region: Region, looped: bool) -> Iterator[tuple[Op, bool]]:
-    """All operations in program order, and whether a loop holds them."""
+    """Yield all operations in program order, each with True if it is inside a loop."""
     for op in region.ops:
         yield op, looped
         for inner in op.regions:

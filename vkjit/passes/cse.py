@@ -1,6 +1,6 @@
-"""Computes each value once: an operation equal to one that dominates it is replaced by that one's result.
+"""Common subexpression elimination: replace an operation by the result of an equal operation that dominates it.
 
-Enters and leaves: any form::
+Works on any form::
 
     %a = mul %x, %y : f32              %a = mul %x, %y : f32
     if %c {                            if %c {
@@ -8,11 +8,13 @@ Enters and leaves: any form::
       store %z, %i, %b                   yield
       ...
 
-1. Only operations without effect that aren't convergent; operands of commutative ones are compared in either order.
-2. Constants are equal when type and bits are.
-3. A load equals an earlier load or store of the same array and indices while nothing between them may write its alias
-   class: no store, atomic, barrier, fence or call. What a loop's body writes is unknown from the loop's start.
-4. Inside the regions of an `if`, its condition is known.
+1. Only operations without side effects that aren't convergent are merged. Operands of commutative operations are
+   compared in either order.
+2. Constants are equal if their types and bits are.
+3. A load is replaced by the value of an earlier load or store of the same array and indices if nothing in between may
+   write its alias class: no store, atomic, barrier, fence or call. A loop invalidates what its body writes at its
+   start.
+4. In the regions of an `if`, its condition is replaced by the constant true or false.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ __all__ = ["CSE"]
 
 @dataclass(frozen=True, slots=True)
 class CSE:
-    """See the module's docstring."""
+    """Eliminate common subexpressions and redundant loads."""
 
     name: ClassVar[str] = "cse"
 
@@ -45,10 +47,10 @@ class CSE:
 
 
 class _Numbering:
-    """One function. The tables hold what is true at the current place; `undo` restores them when a region ends.
+    """The value numbering of one function. The tables are scoped: `undo` restores them at the end of a region.
 
-    `available` maps keys of operations to results, `known` conditions to their value, `versions` classes of memory to
-    numbers that change with each write.
+    `available` maps keys of operations to results, `known` maps conditions to their value, and `versions` maps alias
+    classes to numbers that change with each write.
     """
 
     def __init__(self, function: Function) -> None:
@@ -90,18 +92,18 @@ class _Numbering:
         self.restore(mark)
 
     def current(self, value: Value, op: Op, region: Region) -> Value:
-        """What stands for an operand here: its replacement, or the constant that a condition is known to be."""
+        """Return the replacement of an operand: an equal value, or a constant for a known condition."""
         value = self.replaced.get(value, value)
         if not self.known or value not in self.known:
             return value
         key = _constant_key(self.known[value])
         if key not in self.available:
             self.put(self.available, key, Builder(region, op.loc).const(self.known[value], BOOL))
-        found: Value = self.available[key]
-        return found
+        constant: Value = self.available[key]
+        return constant
 
     def inside(self, op: Op) -> None:
-        """The regions of an operation that stays."""
+        """Process the regions of an operation that is kept."""
         if op.name == "if":
             self.region(op.regions[0], (op.operands[0], True))
             self.region(op.regions[1], (op.operands[0], False))
@@ -114,43 +116,43 @@ class _Numbering:
     # -- values
 
     def is_replaced(self, op: Op) -> bool:
-        """Looks the operation up; makes it available where it is new."""
+        """True if an equal operation is available and replaces this one; otherwise record this one as available."""
         key = self.key(op)
         if key is None:
             return False
-        found = self.available.get(key)
-        if found is None:
+        equal = self.available.get(key)
+        if equal is None:
             self.put(self.available, key, op.result)
             return False
-        self.replaced[op.result] = found
-        found.name = found.name or op.result.name
+        self.replaced[op.result] = equal
+        equal.name = equal.name or op.result.name
         return True
 
     def key(self, op: Op) -> Any:
-        """Equal for operations that give the same value; None for those that have to stay."""
-        row = OPS[op.name]
+        """Return a key that is the same for operations with the same result; None if the operation must be kept."""
+        info = OPS[op.name]
         if op.name == "const" and op.result.type == BOOL:
             return _constant_key(op.attrs["value"])
         if op.name == "load":
             return self.memory_key(op.operands)
-        if row.effect != Effect.NONE or row.convergent or len(op.results) != 1:
+        if info.effect != Effect.NONE or info.convergent or len(op.results) != 1:
             return None
         operands = tuple(op.operands)
-        if row.commutative and id(operands[0]) > id(operands[1]):
+        if info.commutative and id(operands[0]) > id(operands[1]):
             operands = operands[::-1]
         if not op.attrs:  # the result type follows from the operands
             return (op.name, operands)
         attrs = tuple((name, _comparable(value)) for name, value in sorted(op.attrs.items()))
         return (op.name, operands, attrs)
 
-    def memory_key(self, place: Sequence[Value]) -> Any:
-        versions = self.versions.get(alias_class(place[0]), 0), self.versions.get(ALL, 0)
-        return ("memory", tuple(place), versions)
+    def memory_key(self, location: Sequence[Value]) -> Any:
+        versions = self.versions.get(alias_class(location[0]), 0), self.versions.get(ALL, 0)
+        return ("memory", tuple(location), versions)
 
     # -- memory
 
     def after(self, op: Op) -> None:
-        """What an operation has written is unknown after it, except for what a plain store has put there."""
+        """Invalidate what an operation writes; after a plain store, its value is available for loads."""
         written = self.writes.get(op)
         if not written:
             return
@@ -169,5 +171,5 @@ def _constant_key(value: bool) -> Any:
 
 
 def _comparable(value: Any) -> Any:
-    """Attribute values by type and bits: 0.0 differs from -0.0, and True from 1."""
+    """Return a key that compares attribute values by type and bits: 0.0 differs from -0.0, and True from 1."""
     return attribute_text(value) if isinstance(value, float) else (type(value), value)

@@ -1,8 +1,8 @@
-"""Removes what nothing uses.
+"""Dead code elimination.
 
-Enters and leaves: any form. Gone are operations without effect whose results are unused, arrays that are only
-written (shared and local ones), results of `if` that nothing reads, values carried round a loop only for their own
-sake, and loops whose end is certain and that do nothing else::
+Removes operations without side effects whose results are unused, shared and local arrays that are only written, unused
+results of `if`, loop-carried values that only feed themselves, and terminating loops with no live effects or results.
+Works on any form::
 
     %a = mul %x, %y : f32                                (unused)
     %s, %t = for %lo, %hi, %step, %u, %v : f32, f32      %s = for %lo, %hi, %step, %u : f32
@@ -12,9 +12,9 @@ sake, and loops whose end is certain and that do nothing else::
       continue %r, %w                                      continue %r
     }                                                    }
 
-Liveness is found from its roots: effects, returns, and what they need. An operand of an exit is needed only if the
-value that it becomes (a result, or a carried argument) is. A `for` ends always and goes when nothing in it is needed;
-a `loop` stays.
+Liveness is propagated backward from side effects and returns. An operand of `yield`, `break` or `continue` is live only
+if the result or loop-carried argument that it becomes is. A `for` always terminates, so it is removed if nothing in it
+is live; a `loop` is kept.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _WRITES = frozenset({"store", "atomic_store"})
 
 @dataclass(frozen=True, slots=True)
 class DCE:
-    """See the module's docstring."""
+    """Remove dead operations, results, loop-carried values and write-only arrays."""
 
     name: ClassVar[str] = "dce"
 
@@ -49,10 +49,11 @@ class DCE:
 
 
 class _Liveness:
-    """Which values and operations of a function are needed.
+    """Liveness of the values and operations of a function.
 
-    `sources` maps each value that control flow passes on (a result or an argument) to the operands that may become it;
-    `partners` ties a loop's argument to its result of the same place, which go or stay together.
+    `sources` maps each value that control flow defines (a result of `if` or a loop, or a loop-carried argument) to the
+    operands that may become it. `partners` links a loop's argument to the result with the same index: they are live or
+    dead together.
     """
 
     def __init__(self, function: Function) -> None:
@@ -86,12 +87,12 @@ class _Liveness:
                 self._pass_on(op.results, region.terminator.operands)
 
     def _scan_loop(self, op: Op) -> None:
-        first = _lead(op)
+        first = _first_carried(op)
         arguments = op.regions[0].args[1 if first else 0 :]
         self._pass_on(arguments, op.operands[first:])
         if first:
             self._pass_on(op.results, op.operands[first:])
-        if _tied(op):
+        if _results_match_carried(op):
             self.partners.update(zip(arguments, op.results, strict=True))
             self.partners.update(zip(op.results, arguments, strict=True))
         self.exits[op] = list(exits_of(op.regions[0]))
@@ -138,26 +139,26 @@ class _Liveness:
             self.work.append(parent)
         if op.name in LOOPS:
             self.work += self.exits[op]
-            self.work += op.operands[: _lead(op)]
-        elif op.name not in ("yield", "break", "continue"):  # what those pass on is needed where it goes
+            self.work += op.operands[: _first_carried(op)]
+        elif op.name not in ("yield", "break", "continue"):  # their operands are live if their targets are
             self.work += op.operands
 
 
 def _is_root(op: Op) -> bool:
-    """True for operations that are needed whatever happens."""
+    """True for operations that are always live."""
     if op.name in _WRITES:
         array = op.operands[0].op
         return array is None or array.name not in ("shared", "local")
     return op.name not in _NEEDED_FOR_OTHERS and OPS[op.name].effect not in _REMOVABLE
 
 
-def _lead(loop: Op) -> int:
-    """The operands before the carried values."""
+def _first_carried(loop: Op) -> int:
+    """Return the number of operands before the loop-carried values."""
     return 3 if loop.name == "for" else 0
 
 
-def _tied(loop: Op) -> bool:
-    return [v.type for v in loop.operands[_lead(loop) :]] == [r.type for r in loop.results]
+def _results_match_carried(loop: Op) -> bool:
+    return [v.type for v in loop.operands[_first_carried(loop) :]] == [r.type for r in loop.results]
 
 
 def _sweep(region: Region, liveness: _Liveness) -> None:
@@ -196,8 +197,8 @@ def _narrow_if(op: Op, liveness: _Liveness) -> None:
 
 
 def _narrow_loop(op: Op, liveness: _Liveness) -> None:
-    """Drops what is carried for nothing."""
-    first = _lead(op)
+    """Remove dead loop-carried values and results."""
+    first = _first_carried(op)
     body = op.regions[0]
     live = liveness.live_values
     lead = 1 if first else 0

@@ -1,16 +1,16 @@
-"""Removes stores that nothing can see, because the same place is stored to again before anybody reads it.
+"""Dead store elimination: remove stores that are overwritten before anything reads them.
 
-Enters and leaves: any form::
+Works on any form::
 
     store %y, %i, %a                        (gone)
     %v = load %x, %i : f32          ->      %v = load %x, %i : f32
     store %y, %i, %v                        store %y, %i, %v
 
-1. Both stores stand in the same region, and have the same array and the same index values.
-2. Between them nothing loads from the array's alias class (see `memory`), nor is there a call, or an operation with
-   regions that touches memory or may leave in between.
-3. For global and shared arrays, which others can see, there is no atomic, barrier, fence, report or print between them
-   either.
+1. Both stores are in the same region and have the same array and index values.
+2. Between them there is no load from the array's alias class (see `memory`), no call, and no operation with regions
+   that accesses memory or may exit.
+3. For global and shared arrays, which other invocations can see, there is no atomic, barrier, fence, report or print
+   between them either.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from .memory import AliasClass, alias_class
 
 __all__ = ["DeadStores"]
 
-Place = tuple[Value, ...]
+Location = tuple[Value, ...]
 _TOUCHES = frozenset({Effect.READ, Effect.WRITE, Effect.READ_WRITE, Effect.SYNC, Effect.REPORT})
 _ORDERS = frozenset({Effect.READ_WRITE, Effect.SYNC, Effect.REPORT})
 
 
 @dataclass(frozen=True, slots=True)
 class DeadStores:
-    """See the module's docstring."""
+    """Remove overwritten stores."""
 
     name: ClassVar[str] = "dead_stores"
 
@@ -44,32 +44,32 @@ class DeadStores:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
-    """What a region holds: accesses to memory, exits of the loop around it, returns."""
+class _Effects:
+    """The effects of a region: memory accesses, exits of the enclosing loop, returns."""
 
     memory: bool = False
     exits: bool = False
     returns: bool = False
 
-    def __or__(self, other: _Seen) -> _Seen:
-        return _Seen(self.memory | other.memory, self.exits | other.exits, self.returns | other.returns)
+    def __or__(self, other: _Effects) -> _Effects:
+        return _Effects(self.memory | other.memory, self.exits | other.exits, self.returns | other.returns)
 
 
-def _sweep(region: Region) -> _Seen:
-    """Sweeps a region from its end."""
+def _sweep(region: Region) -> _Effects:
+    """Remove dead stores from a region, walking backward, and return its effects."""
     kept: list[Op] = []
     pending = _Pending()
-    seen = _Seen()
+    effects = _Effects()
     for op in reversed(region.ops):
-        inside = _seen(op)
-        seen |= inside
+        inside = _effects(op)
+        effects |= inside
         effect = OPS[op.name].effect
         if op.name == "store":
             if pending.covers(op):  # rule 1
                 continue
             pending.add(op)
         elif op.regions or op.name == "call":
-            if inside != _Seen():
+            if inside != _Effects():
                 pending.clear()
         elif effect == Effect.READ:
             pending.read(alias_class(op.operands[0]))
@@ -79,23 +79,23 @@ def _sweep(region: Region) -> _Seen:
                 pending.read(alias_class(op.operands[0]))
         kept.append(op)
     region.ops = kept[::-1]
-    return seen
+    return effects
 
 
-def _seen(op: Op) -> _Seen:
-    """What an operation does, with all that it holds."""
+def _effects(op: Op) -> _Effects:
+    """Return the effects of an operation and its regions, after sweeping those."""
     effect = OPS[op.name].effect
-    found = _Seen(op.name == "call" or effect in _TOUCHES, op.name in ("break", "continue"), op.name == "return")
+    effects = _Effects(op.name == "call" or effect in _TOUCHES, op.name in ("break", "continue"), op.name == "return")
     for inner in op.regions:
-        found |= _sweep(inner)
-    return _Seen(found.memory, found.exits and op.name not in LOOPS, found.returns)
+        effects |= _sweep(inner)
+    return _Effects(effects.memory, effects.exits and op.name not in LOOPS, effects.returns)
 
 
 class _Pending:
-    """The places that are stored to further down, by alias class, before anybody reads them."""
+    """Locations that are stored to later without a read in between, by alias class."""
 
     def __init__(self) -> None:
-        self.places: dict[AliasClass, set[Place]] = {}
+        self.places: dict[AliasClass, set[Location]] = {}
 
     def covers(self, store: Op) -> bool:
         return tuple(store.operands[:-1]) in self.places.get(alias_class(store.operands[0]), ())
@@ -107,11 +107,11 @@ class _Pending:
         self.places.clear()
 
     def read(self, memory: AliasClass) -> None:
-        """Rule 2."""
+        """Apply rule 2 for a load from an alias class."""
         self.places.pop(memory, None)
 
     def order(self) -> None:
-        """Rule 3."""
+        """Apply rule 3: only stores to local arrays stay pending."""
         self.places = {memory: places for memory, places in self.places.items() if _is_local(memory)}
 
 

@@ -1,8 +1,7 @@
-"""Replaces operations by formulas of simpler ones, as often as needed.
+"""Expand operations into formulas of simpler ones, until no rule applies.
 
-Enters: a module and a function that chooses a rule for an operation. Leaves: the module in place, without any operation
-that a rule was chosen for. What a rule emits is itself looked at again. Vector operations are taken apart into their
-lanes first, so rules see scalars only.
+`expand` asks a chooser for the rule of each operation and rewrites the module in place. Operations that a rule emits
+are expanded in turn. Vector operations are scalarized first, so rules see scalars only.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from .formula import Formula, Term
 __all__ = ["Chooser", "Rule", "expand"]
 
 Rule = Callable[..., Term]
-"""rule(formula, *operands): the value that stands for the operation's result."""
+"""rule(formula, *operands) emits the expansion and returns the value that replaces the operation's result."""
 
 Chooser = Callable[[Function, Op], "Rule | None"]
 
 
 def expand(module: Module, choose: Chooser) -> Module:
-    """Applies the chosen rules to every operation of the module."""
+    """Expand all operations of the module for which `choose` returns a rule."""
     for function in module.all_functions():
         _Expander(function, choose).region(function.body)
     return module
@@ -52,11 +51,11 @@ class _Expander:
                 self.region(inner)
             return
         scratch = Region()
-        made = Builder(scratch, op.loc)
+        scratch_builder = Builder(scratch, op.loc)
         if _lanes(op):
-            result = self.by_lanes(op, made)
+            result = self.by_lanes(op, scratch_builder)
         else:
-            formula = Formula(made, strict=self.strict)
+            formula = Formula(scratch_builder, strict=self.strict)
             result = rule(formula, *(formula.term(value) for value in op.operands)).value
         for inner_op in scratch.ops:
             self.operation(inner_op, builder)
@@ -65,7 +64,7 @@ class _Expander:
         self.mapping[op.result] = result
 
     def by_lanes(self, op: Op, builder: Builder) -> Value:
-        """The operation on each lane of its vectors; the rules are found when these are walked."""
+        """Scalarize a vector operation; its lanes are expanded when the emitted operations are visited."""
         lanes = []
         for lane in range(_lanes(op)):
             operands = [_extract(builder, value, lane) for value in op.operands]
@@ -75,7 +74,7 @@ class _Expander:
 
 
 def _lanes(op: Op) -> int:
-    """The number of lanes of an operation on vectors, 0 for scalars."""
+    """Return the number of lanes of an operation on vectors, 0 for scalars."""
     values: Sequence[Value] = (*op.operands, *op.results)
     return next((v.type.size for v in values if isinstance(v.type, Vector)), 0)
 

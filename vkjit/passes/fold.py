@@ -1,6 +1,6 @@
-"""Computes what is known when the kernel is compiled, and applies the identities of `identities`.
+"""Constant folding, and algebraic simplification by the rules of `identities`.
 
-Enters and leaves: any form. Constants are computed by `semantics`, the same functions that the interpreter runs::
+Works on any form. Constants are folded by `semantics`, the same functions that the interpreter runs::
 
     %a = const 2 : i32
     %b = const 3 : i32              %c = const 6 : i32
@@ -8,8 +8,7 @@ Enters and leaves: any form. Constants are computed by `semantics`, the same fun
     %d = const 1 : i32
     %e = add %c, %d : i32
 
-Operands of commutative operations are ordered first: constants stand on the right. What becomes unused is left to
-`dce`.
+Constant operands of commutative operations are moved to the right first. Unused operations are left to `dce`.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ __all__ = ["Fold", "evaluate"]
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """See the module's docstring."""
+    """Fold constants and apply algebraic identities."""
 
     name: ClassVar[str] = "fold"
 
@@ -46,11 +45,11 @@ class Fold:
 
 
 def fold_op(op: Op, builder: Builder) -> list[Value] | None:
-    """A rule for `rewrite_region`: the constant, simpler operation or operand that an operation amounts to."""
-    row = OPS[op.name]
-    if row.commutative and is_constant(op.operands[0]) and not is_constant(op.operands[1]):
+    """Simplify one operation (a rule for `rewrite_region`); return the values that replace its results, or None."""
+    info = OPS[op.name]
+    if info.commutative and is_constant(op.operands[0]) and not is_constant(op.operands[1]):
         op.operands.reverse()
-    if op.operands and row.elementwise and all(is_constant(v) for v in op.operands):
+    if op.operands and info.elementwise and all(is_constant(v) for v in op.operands):
         value = evaluate(op)
         return None if value is None else [builder.const(value, op.result.type)]
     rule = IDENTITIES.get(op.name)
@@ -58,7 +57,10 @@ def fold_op(op: Op, builder: Builder) -> list[Value] | None:
 
 
 def evaluate(op: Op) -> bool | int | float | None:
-    """The Python number that an elementwise operation gives for its constant operands (also for splat vectors)."""
+    """Evaluate an elementwise operation on constant operands (scalars or splats), as a Python number.
+
+    Returns None if it can't be evaluated.
+    """
     target = _dtype(op.result.type)
     source = _dtype(op.operands[0].type)
     if target is None or source is None:
@@ -85,8 +87,8 @@ def _dtype(type: Type) -> DType | None:
 
 def _array(value: Any, type: Type) -> Any:
     dtype = _dtype(type)
-    made = np.array(value, dtype=dtype.numpy if dtype is not None else None)
-    return semantics.to_bf16(made) if dtype is dtypes.bf16 else made
+    result = np.array(value, dtype=dtype.numpy if dtype is not None else None)
+    return semantics.to_bf16(result) if dtype is dtypes.bf16 else result
 
 
 def _bitcast(value: Any, source: DType, target: DType) -> Any:

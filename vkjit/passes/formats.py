@@ -1,7 +1,4 @@
-"""What formulas need to know about binary floating-point formats.
-
-Enters: a dtype. Leaves: its `FloatFormat`, and tests and splits on terms that work on the bits.
-"""
+"""Binary floating-point formats, and bit-level tests and splits of terms, for formulas."""
 
 from __future__ import annotations
 
@@ -16,7 +13,11 @@ __all__ = ["FORMATS", "FloatFormat", "format_of", "half_precision_part", "is_nan
 
 @dataclass(frozen=True, slots=True)
 class FloatFormat:
-    """`mantissa` stored bits, `bias` of the exponent; `bits` and `signed` are integers of the same width."""
+    """A binary floating-point format.
+
+    `mantissa` is the number of stored significand bits, `bias` the exponent's bias; `bits` and `signed` are the
+    unsigned and signed integer types of the same width.
+    """
 
     dtype: DType
     bits: DType
@@ -42,12 +43,12 @@ class FloatFormat:
 
     @property
     def digits(self) -> int:
-        """Significant bits."""
+        """The number of significant bits, the implicit one included."""
         return self.mantissa + 1
 
     @property
     def min_exponent(self) -> int:
-        """Of the least normal number."""
+        """The exponent of the smallest normal number."""
         return 1 - self.bias
 
     @property
@@ -62,24 +63,24 @@ FORMATS: dict[DType, FloatFormat] = {
 
 
 def format_of(x: Term) -> FloatFormat:
-    """The format of a term of type f32 or f64."""
+    """Return the format of a term of type f32 or f64."""
     return FORMATS[x.dtype]
 
 
 def is_nan(x: Term) -> Term:
-    """By the bits: comparisons that drivers may simplify aren't involved."""
+    """Test for NaN by the bits, as drivers may simplify float comparisons."""
     fmt = format_of(x)
     return (x.bits() & fmt.magnitude_mask) > fmt.infinity_bits
 
 
 def half_precision_part(x: Term) -> Term:
-    """The upper half of a float's significant digits: products of two such parts are exact."""
+    """Return x with the lower half of its significand cleared: products of two such parts are exact."""
     fmt = format_of(x)
-    kept = fmt.sign_mask * 2 - (1 << ((fmt.digits + 1) // 2))
-    return (x.bits() & kept).as_bits_of(x.dtype)
+    mask = fmt.sign_mask * 2 - (1 << ((fmt.digits + 1) // 2))
+    return (x.bits() & mask).as_bits_of(x.dtype)
 
 
 def power_of_two(exponent: Term, dtype: DType) -> Term:
-    """2 to an integer (signed, of the float's width) in the range of normal numbers."""
+    """Return 2**exponent for a signed integer of the float's width, if the result is a normal number."""
     fmt = FORMATS[dtype]
     return ((exponent + fmt.bias) << fmt.mantissa).as_bits_of(dtype)

@@ -1,8 +1,8 @@
-"""Formulas over IR values: operators that append operations, so that an expansion reads like mathematics.
+"""Operator overloading for IR values, so that expansions read like mathematics.
 
-Enters: values and a builder. Leaves: `Term`s, values with operators. Python numbers beside a term become constants of
-its type. `exact` marks float operations that no compiler may reorder or contract, which error-free transformations
-(two-sum, split products) rely on; the emitter decorates them with NoContraction.
+A `Term` wraps a scalar value; its operators append operations through a `Formula`'s builder. Python numbers become
+constants of the other operand's type. `Formula.exact` marks float operations that no compiler may reorder or contract,
+which error-free transformations (two-sum, split products) rely on; the emitter decorates them with NoContraction.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ Number = bool | int | float
 _UNSIGNED: dict[int, DType] = {8: dtypes.u8, 16: dtypes.u16, 32: dtypes.u32, 64: dtypes.u64}
 _SIGNED: dict[int, DType] = {8: dtypes.i8, 16: dtypes.i16, 32: dtypes.i32, 64: dtypes.i64}
 Side = Callable[[], Sequence["Term"]]
-"""Builds one side of a branch."""
+"""Builds one region of a branch and returns its results."""
 
 _ROUNDED = frozenset({"add", "sub", "mul", "div"})
 
 
 class Term:
-    """A scalar value inside a formula. `<<` and `>>` expect amounts from 0 to below the width."""
+    """A scalar value with operators. Shift amounts must be non-negative and less than the width."""
 
     __slots__ = ("formula", "value")
 
@@ -117,19 +117,19 @@ class Term:
         return self.formula.call("abs", self)
 
     def cast(self, dtype: DType) -> Term:
-        """Value conversion as the language defines it."""
+        """Convert the value by the language's rules."""
         return self if dtype is self.dtype else self.formula.call("cast", self, type=Scalar(dtype))
 
     def raw_cast(self, dtype: DType) -> Term:
-        """Conversion of a value that is known to be in range of the target."""
+        """Convert a value that is known to be in range of the target type."""
         return self if dtype is self.dtype else self.formula.call("cast", self, type=Scalar(dtype), raw=True)
 
     def bits(self) -> Term:
-        """The same bits as an unsigned integer."""
+        """Reinterpret the bits as an unsigned integer."""
         return self.as_bits_of(_UNSIGNED[self.dtype.bits])
 
     def signed_bits(self) -> Term:
-        """The same bits as a signed integer."""
+        """Reinterpret the bits as a signed integer."""
         return self.as_bits_of(_SIGNED[self.dtype.bits])
 
     def as_bits_of(self, dtype: DType) -> Term:
@@ -137,13 +137,16 @@ class Term:
 
     @property
     def constant(self) -> Number | None:
-        """The value, where it is a constant."""
+        """The value of a constant, None for other terms."""
         number: Number | None = constant_of(self.value) if is_constant(self.value) else None
         return number
 
 
 class Formula:
-    """Makes terms and appends operations with a builder."""
+    """Creates terms and appends operations through a builder.
+
+    `strict` is the attribute of the function that is being expanded, for rules to read.
+    """
 
     def __init__(self, builder: Builder, *, strict: bool = False) -> None:
         self.builder = builder
@@ -151,7 +154,7 @@ class Formula:
         self._exact = False
 
     def term(self, value: Value | Term | Number, dtype: DType | None = None) -> Term:
-        """A value, or a constant of the given type, as a term."""
+        """Return a value, or a constant of type `dtype`, as a term."""
         if isinstance(value, Term):
             return value
         if isinstance(value, Value):
@@ -161,14 +164,14 @@ class Formula:
         return Term(self, self.builder.const(_fitted(value, dtype), dtype))
 
     def call(self, name: str, *operands: Term, **attrs: object) -> Term:
-        """Any operation with one result."""
+        """Emit an operation with one result."""
         if self._exact and name in _ROUNDED and operands[0].dtype.is_float:
             attrs["exact"] = True
         return Term(self, self.builder.emit(name, *(t.value for t in operands), **attrs))
 
     @contextmanager
     def exact(self) -> Iterator[None]:
-        """Float sums and products made inside keep their order and rounding."""
+        """Mark float additions, subtractions, products and quotients emitted in the context as exact."""
         saved, self._exact = self._exact, True
         try:
             yield
@@ -176,19 +179,19 @@ class Formula:
             self._exact = saved
 
     def select(self, condition: Term, yes: Term | Number, no: Term | Number) -> Term:
-        """`yes` where the condition holds, else `no`; at least one of them is a term."""
+        """Emit a select; at least one of `yes` and `no` must be a term."""
         dtype = yes.dtype if isinstance(yes, Term) else no.dtype if isinstance(no, Term) else None
         return self.call("select", condition, self.term(yes, dtype), self.term(no, dtype))
 
     def polynomial(self, x: Term, coefficients: Sequence[float]) -> Term:
-        """c[0] + x*(c[1] + x*(...)), by Horner's rule."""
+        """Evaluate c[0] + x*(c[1] + x*(...)) by Horner's rule."""
         result = self.term(coefficients[-1], x.dtype)
         for number in reversed(coefficients[:-1]):
             result = result * x + number
         return result
 
     def branch(self, condition: Term, yes: Side, no: Side) -> list[Term]:
-        """An `if` whose sides are built by two functions."""
+        """Emit an `if` whose regions `yes` and `no` build; return its results."""
         sides: list[tuple[Region, Sequence[Term]]] = []
         for build in (yes, no):
             region = Region()
@@ -202,7 +205,7 @@ class Formula:
 
 
 def _fitted(value: Number, dtype: DType) -> Number:
-    """A Python number in the form that constants of the type have; integers are taken modulo the width."""
+    """Convert a Python number to the form of the type's constants; integers wrap around."""
     if dtype.kind == "bool":
         return bool(value)
     if dtype.is_float:

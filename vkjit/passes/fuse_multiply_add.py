@@ -1,17 +1,17 @@
-"""Joins products and sums of floats to fused ones, where that is allowed.
+"""Contract float multiplications and additions to fused multiply-adds.
 
-Enters and leaves: any form, before what must not be fused is expanded (`lower_math`, `lower_arithmetic`)::
+Works on any form. Runs before `lower_math` and `lower_arithmetic`, whose formulas must not be contracted::
 
     %p = mul %a, %b : f32            %s = fma %a, %b, %c : f32
     %s = add %p, %c : f32     ->
 
-1. The product has no other use and stands in the same region: otherwise it would be computed twice, or more often.
-2. `p - c` is fma(a, b, -c), and `c - p` is fma(-a, b, c): exact, and negations cost GPUs nothing.
-3. Where both sides of a sum are such products, the first is fused.
-4. Kernels with `strict`, operations marked `exact`, and what isn't computed in f16, f32 or f64 stay as they are.
+1. The product has no other use and is in the same region; otherwise it would be computed more often than before.
+2. `p - c` becomes fma(a, b, -c), and `c - p` becomes fma(-a, b, c): the signs are exact, and negation is free on GPUs.
+3. If both operands of an addition are such products, the first is fused.
+4. Kernels with `strict`, operations marked `exact`, and types other than f16, f32 and f64 are left alone.
 
-Drivers don't fuse by themselves where signed zeros and infinities have to be kept, so this halves the instructions of
-what computes most. Results differ from the unfused ones by less than a rounding of the product.
+Drivers don't contract by themselves if signed zeros and infinities must be preserved, so this halves the instruction
+count of the most arithmetic-heavy code. Results differ from the unfused ones by at most the rounding of the product.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ _FUSED = frozenset({dtypes.f16, dtypes.f32, dtypes.f64})
 
 @dataclass(frozen=True, slots=True)
 class FuseMultiplyAdd:
-    """Does nothing where `wanted` is False: software drivers compute fused sums in two steps anyway."""
+    """Contract multiply-adds; do nothing if `wanted` is False.
+
+    Software drivers compute an fma in two steps anyway.
+    """
 
     wanted: bool = True
     name: ClassVar[str] = "fuse_multiply_add"
@@ -48,7 +51,7 @@ class FuseMultiplyAdd:
 
 @dataclass(slots=True)
 class _Fusion:
-    """One function. `home` holds the region of each product that may be fused."""
+    """The rewrite of one function. `home` maps each product that may be fused to its region."""
 
     uses: Counter[Value]
     home: dict[Op, Region] = field(default_factory=dict)
@@ -60,18 +63,18 @@ class _Fusion:
             self.home[op] = builder.region
             return None
         x, y = op.operands
-        for product, other, place in ((x, y, 0), (y, x, 1)):
+        for product, other, position in ((x, y, 0), (y, x, 1)):
             if self.single(product, builder.region):
-                return [self.fused(op, product, other, place, builder)]
+                return [self.fused(op, product, other, position, builder)]
         return None
 
     def single(self, value: Value, region: Region) -> bool:
-        """Rule 1. (After a product was fused it is dead, and `dce` removes it.)"""
+        """True if a product meets rule 1. (A fused product is dead, and left to `dce`.)"""
         op = value.op
         return op is not None and self.home.get(op) is region and self.uses[value] == 1
 
     def fused(self, op: Op, product: Value, other: Value, place: int, builder: Builder) -> Value:
-        """Rules 2 and 3."""
+        """Emit the fma (rule 2); `place` is the index of the product among the operands."""
         assert product.op is not None
         a, b = product.op.operands
         if op.name == "sub":

@@ -1,7 +1,7 @@
-"""Algebraic identities that hold for all operands, NaN, infinities and signed zeros included; used by `fold`.
+"""Algebraic simplifications that hold for all operands, NaN, infinities and signed zeros included; used by `fold`.
 
-Enters: an operation that isn't constant, constants on the right of commutative ones. Leaves: the values that stand
-for its results, or None. Integers:
+A rule takes an operation that isn't constant, with constant operands of commutative operations on the right, and
+returns the values that replace its results, or None. Integers:
 
     x + 0, x - 0, x * 1, x // 1, x | 0, x & ~0, x ^ 0, x << 0     x
     x * 0, x & 0, x - x, x ^ x, x % 1                             0
@@ -10,17 +10,17 @@ for its results, or None. Integers:
     (x + a) + b, (x * a) * b                                      x + (a + b), x * (a * b)
     x == x, x <= x; x < x, x != x; unsigned x < 0, x >= 0         true; false; false, true
 
-Floats: only what keeps every bit (NaN may change its payload).
+Floats: only simplifications that preserve every bit (except for NaN payloads).
 
     x + -0.0, x - 0.0, x * 1.0, x / 1.0     x
     x * -1.0, -0.0 - x                      -x
-    x / 2**k (f32, f64)                     x * 2**-k, where that is a normal number
+    x / 2**k (f32, f64)                     x * 2**-k, if 2**-k is a normal number
     -(-x), abs(-x), abs(abs(x))             x, abs(x), abs(x)
     x + -y, x - -y                          x - y, x + y
 
-Booleans and choices: `not not x`, `x == true`, `not (a < b)` of integers, `select` of a constant, of twice the same
-value, of true and false. Conversions: chains whose middle step loses nothing, or whose end keeps no more than the
-middle did.
+Booleans and selects: `not not x`, `x == true`, `not (a < b)` of integers, `select` with a constant condition, equal
+operands, or true and false. Conversions: two casts in a row become one if the first is exact, or if all are integers
+and the last type is no wider than the middle one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = ["IDENTITIES", "exact_conversion", "same_constant", "wrapped"]
 Rule = Callable[[Op, Builder], "list[Value] | None"]
 
 IDENTITIES: dict[str, Rule] = {}
-"""Operation name to rule."""
+"""Rules by operation name."""
 
 _INVERSE = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "le": "gt", "gt": "le"}
 
@@ -63,21 +63,21 @@ def _kind(value: Value) -> str:
 
 
 def dtype_of(value: Value) -> DType:
-    """The dtype of a scalar or vector value."""
+    """Return the dtype of a scalar or vector value."""
     assert isinstance(value.type, (Scalar, Vector))
     return value.type.dtype
 
 
 def same_constant(value: Value, number: float) -> bool:
-    """True for a constant equal to the number, signs of zeros included."""
+    """True if the value is a constant equal to the number, signs of zeros included."""
     if not is_constant(value):
         return False
-    found = constant_of(value)
-    return bool(found == number) and math.copysign(1, found) == math.copysign(1, number)
+    constant = constant_of(value)
+    return bool(constant == number) and math.copysign(1, constant) == math.copysign(1, number)
 
 
 def _all_ones(value: Value) -> bool:
-    """True for the integer with all bits set, and for True."""
+    """True for the integer constant with all bits set, and for the constant true."""
     if not is_constant(value):
         return False
     dtype = dtype_of(value)
@@ -86,7 +86,7 @@ def _all_ones(value: Value) -> bool:
 
 
 def _of(value: Value, name: str) -> Op | None:
-    """The operation that defines the value, if it has that name."""
+    """Return the operation that defines the value if it has that name, else None."""
     op = value.op
     return op if op is not None and op.name == name else None
 
@@ -96,7 +96,7 @@ def _zero(op: Op, builder: Builder) -> list[Value]:
 
 
 def _marks(op: Op) -> dict[str, Any]:
-    """The attributes that an operation hands on to the one in its place (`exact`: not to be contracted)."""
+    """Return the attributes that the replacement of an operation keeps (such as `exact`: not to be contracted)."""
     return {name: value for name, value in op.attrs.items() if name != "type"}
 
 
@@ -145,7 +145,7 @@ def _mul(op: Op, builder: Builder) -> list[Value] | None:
 
 
 def _reassociate(op: Op, builder: Builder) -> list[Value] | None:
-    """(x + a) + b and (x * a) * b of integers, which wrap."""
+    """Reassociate (x + a) + b and (x * a) * b of integers, which wrap, to combine the constants."""
     x, y = op.operands
     inner = _of(x, op.name)
     if inner is None or not (is_constant(y) and is_constant(inner.operands[1])):
@@ -156,7 +156,7 @@ def _reassociate(op: Op, builder: Builder) -> list[Value] | None:
 
 
 def wrapped(number: int, dtype: DType) -> int:
-    """A number as the integer type holds it."""
+    """Wrap an integer to the range of an integer type."""
     number &= (1 << dtype.bits) - 1
     return number - (1 << dtype.bits) if dtype.is_signed and number >> (dtype.bits - 1) else number
 
@@ -171,7 +171,7 @@ def _div(op: Op, builder: Builder) -> list[Value] | None:
 
 
 def _exact_inverse(value: Value) -> float | None:
-    """1 / 2**k for a constant 2**k where both are normal numbers of the type."""
+    """Return 1 / 2**k for a constant 2**k (of either sign) if both are normal numbers of the type, else None."""
     if not is_constant(value) or dtype_of(value) not in (dtypes.f32, dtypes.f64):
         return None
     number = float(constant_of(value))
@@ -263,7 +263,7 @@ def _shift(op: Op, _builder: Builder) -> list[Value] | None:
     return [op.operands[0]] if same_constant(op.operands[1], 0) else None
 
 
-# -- comparison and choice
+# -- comparisons and selects
 
 
 @_rule("eq", "ne", "lt", "le", "gt", "ge")
@@ -302,7 +302,7 @@ def _select(op: Op, builder: Builder) -> list[Value] | None:
 
 
 def exact_conversion(source: DType, target: DType) -> bool:
-    """True when each value of `source` is a value of `target`."""
+    """True if each value of `source` is exactly representable in `target`."""
     if source.kind == "bool" or source is target:
         return True
     if target.kind == "bool" or (source.is_float and not target.is_float):
@@ -328,7 +328,8 @@ def _cast(op: Op, builder: Builder) -> list[Value] | None:
     source, middle, target = dtype_of(inner.operands[0]), dtype_of(x), dtype_of(op.result)
     integers = source.is_integer and middle.is_integer and target.is_integer
     exact = exact_conversion(source, middle)
-    if exact and source.is_integer and middle.is_float and target.is_integer:  # saturates, a direct cast wraps
+    # a cast through a float saturates, a direct one wraps
+    if exact and source.is_integer and middle.is_float and target.is_integer:
         exact = exact_conversion(source, target)
     if not (exact or (integers and target.bits <= middle.bits)):
         return None
@@ -365,19 +366,19 @@ def _extract(op: Op, builder: Builder) -> list[Value] | None:
 
 @_rule("vec_make")
 def _make(op: Op, builder: Builder) -> list[Value] | None:
-    """Equal constants make a splat constant."""
+    """Fold a vector of equal constants to a splat constant."""
     if not all(is_constant(v) for v in op.operands):
         return None
     bits = {struct.pack("<d", v) if isinstance(v, float) else v for v in map(constant_of, op.operands)}
     return [builder.const(constant_of(op.operands[0]), op.result.type)] if len(bits) == 1 else None
 
 
-# -- reports and promises
+# -- reports and assumptions
 
 
 @_rule("assume_uniform")
 def _assume_uniform(op: Op, _builder: Builder) -> list[Value] | None:
-    """Uniformity is checked before anything is folded."""
+    """Drop `assume_uniform`: uniformity is checked before the first folding."""
     return [op.operands[0]]
 
 

@@ -1,7 +1,6 @@
-"""Puts the bodies of device functions in place of their calls.
+"""Inline all calls of device functions, and remove the functions.
 
-Enters: a module in normal form (a function's only `return` is its last operation). Leaves: a module without calls and
-without functions beside the kernel::
+Takes a module in normal form (the only `return` of a function is its last operation)::
 
     func @half(%x: f32) -> (f32) {
       %h = const 0.5 : f32
@@ -12,7 +11,7 @@ without functions beside the kernel::
     %0 = call %a {callee = "half"} : f32
     store %x, %i, %0
 
-Callees are inlined before their callers, so each body is copied once per call that stands in the text.
+Calls are inlined bottom-up: callees before their callers, so each call copies a body without calls.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ __all__ = ["Inline"]
 
 @dataclass(frozen=True, slots=True)
 class Inline:
-    """See the module's docstring."""
+    """Inline all device functions into the kernel."""
 
     name: ClassVar[str] = "inline"
 
@@ -44,7 +43,10 @@ class Inline:
 
 
 def _inline_calls(module: Module, function: Function, done: set[str], path: tuple[str, ...]) -> None:
-    """Inlines all calls in a function, after those in the functions that it calls."""
+    """Inline all calls in a function, after those in the functions that it calls.
+
+    `done` holds the names of finished functions, `path` the current call chain. Raises InternalError for recursion.
+    """
     if function.name in done and function is not module.kernel:
         return
     if function.name in path:
@@ -61,7 +63,7 @@ def _inline_calls(module: Module, function: Function, done: set[str], path: tupl
 
 
 def _body(call: Op, callee: Function, builder: Builder) -> list[Value]:
-    """A copy of the callee's body at the place of the call; gives the returned values."""
+    """Append a copy of the callee's body and return the values that it returns."""
     mapping = dict(zip(callee.params, call.operands, strict=True))
     ops = [clone_op(op, mapping) for op in callee.body.ops]
     last = ops.pop()

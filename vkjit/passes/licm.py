@@ -1,15 +1,15 @@
-"""Moves computations that give the same in every round in front of the loop.
+"""Loop-invariant code motion: hoist loop-invariant operations to the preheader.
 
-Enters and leaves: any form::
+Works on any form::
 
     for %lo, %hi, %one (%k: index) {          %b = mul %i, %n : index
       %b = mul %i, %n : index                 for %lo, %hi, %one (%k: index) {
       %o = add %b, %k : index          ->       %o = add %b, %k : index
       ...                                       ...
 
-Only speculatable operations without effect that aren't convergent: never loads, since the loop may run zero times.
-What is expensive stays inside an `if`, which may not be taken. An operation moves as far out as its operands allow,
-in one step.
+Only speculatable operations without side effects that aren't convergent are hoisted; loads never are, since the loop
+may run zero iterations. Expensive operations stay inside an `if`, which may not be taken. An operation moves as far out
+as its operands allow, in one step.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["LICM"]
 
 @dataclass(frozen=True, slots=True)
 class LICM:
-    """See the module's docstring."""
+    """Hoist loop-invariant operations."""
 
     name: ClassVar[str] = "licm"
 
@@ -38,17 +38,20 @@ class LICM:
 
 
 class _Hoister:
-    """`depth` counts the loops around each value's definition, 0 for none; `fronts` holds, for each loop around the
-    current place, what goes in front of it."""
+    """The rewrite of one function.
+
+    `depth` is the loop depth of each value's definition, 0 outside of loops. `fronts` holds the operations hoisted to
+    the preheaders of the enclosing loops, outermost first.
+    """
 
     def __init__(self) -> None:
         self.depth: dict[Value, int] = {}
         self.fronts: list[list[Op]] = []
 
     def region(self, region: Region, *, in_branch: bool) -> None:
-        here = len(self.fronts)
+        current_depth = len(self.fronts)
         for argument in region.args:
-            self.depth[argument] = here
+            self.depth[argument] = current_depth
         source, region.ops = region.ops, []
         for op in source:
             if op.name in LOOPS:
@@ -59,13 +62,13 @@ class _Hoister:
             else:
                 for inner in op.regions:
                     self.region(inner, in_branch=True)
-                self.place(op, region, here, in_branch)
+                self.place(op, region, current_depth, in_branch)
             for result in op.results:
-                self.depth.setdefault(result, here)
+                self.depth.setdefault(result, current_depth)
 
-    def place(self, op: Op, region: Region, here: int, in_branch: bool) -> None:
+    def place(self, op: Op, region: Region, current_depth: int, in_branch: bool) -> None:
         target = max((self.depth[v] for v in op.operands), default=0)
-        if target < here and self.movable(op, in_branch):
+        if target < current_depth and self.movable(op, in_branch):
             self.fronts[target].append(op)
             self.depth.update(dict.fromkeys(op.results, target))
         else:
@@ -73,7 +76,7 @@ class _Hoister:
 
     @staticmethod
     def movable(op: Op, in_branch: bool) -> bool:
-        row = OPS[op.name]
-        if row.effect != Effect.NONE or not row.speculatable or row.convergent or op.regions:
+        info = OPS[op.name]
+        if info.effect != Effect.NONE or not info.speculatable or info.convergent or op.regions:
             return False
         return not in_branch or cost_of(op) <= 1

@@ -1,23 +1,25 @@
-"""Makes a driver's silent cap on loop iterations loud: counts iterations, reports before the cap can have been hit.
+"""Count loop iterations for drivers with a silent cap on them, and report before the cap can have been reached.
 
-Some drivers run 8 invocations as one vector and stop every loop once the vector has gone through a fixed number of
-rounds, summed over all loops of the kernel. A round counts while any invocation of the vector takes part, the two sides
-of a branch count one after the other, and loops count a round even where nobody enters them (see `loop_costs`).
+Some drivers run 8 invocations as one vector and terminate every loop when the vector has executed a fixed number of
+iterations, summed over all loops of the kernel. An iteration counts if any invocation of the vector is active, both
+branches of an `if` count, and a loop counts one iteration even if no invocation enters it (see `loop_costs`).
 
-What holds: at each point of the program, `count` in the invocations that are active there is an upper bound of the
-vector's rounds so far.
-  * Cheap loops with a constant bound aren't touched. What they cost, and the round of each loop that nobody enters, is
-    added where the code around them is counted, taken or not.
-  * A `for` without `break` and without counted loops inside costs nothing per round: its rounds are known before.
-  * Other loops carry the count; a round adds one number. After a loop, the count is the maximum over the subgroup.
-  * An `if` with counted loops on both sides gives (then - before) + (else - before) + before, which may pass the cap
-    where neither side does.
+Invariant: at each point of the program, `count` in the active invocations is an upper bound of the vector's iterations
+so far.
+  * Cheap loops with a constant bound aren't instrumented. Their cost, and the single iteration of loops that no
+    invocation enters, are added where the enclosing code is counted, whether or not they are executed.
+  * A `for` without `break` and without counted loops inside has no overhead per iteration: its trip count is computed
+    before it.
+  * Other loops carry the count and add a constant in each iteration. After a loop, the count is the maximum over the
+    subgroup.
+  * After an `if` with counted loops in both branches, the count is (then - before) + (else - before) + before, which
+    may exceed the cap although neither branch does.
   * A loop around counted loops that has several `continue`s takes the maximum at the start of its body.
-  * Where an invocation leaves a loop from inside an `if` that counts, its count would be lost to the others. In such
-    kernels, and on devices without subgroup arithmetic, each invocation counts for itself against the cap divided by
+  * If an invocation exits a loop from inside an `if` that counts, its count would be lost to the others. In such
+    kernels, and on devices without subgroup arithmetic, each invocation counts separately, against the cap divided by
     the size of the vector, which bounds their sum.
-Reports stand after the outermost counted loops, and after branches whose sides add up. Nothing leaves a loop early:
-the driver's cap itself ends loops.
+Reports are placed after the outermost counted loops, and after branches whose counts are added. The guard never exits a
+loop early: the driver's cap does.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from .trip_bound import TripBound, bound_from_json, bound_to_json
 
 __all__ = ["LoopGuard", "bound_from_json", "bound_to_json", "bounded_trip_product"]
 
-_CEILING = 1 << 30  # counts are held below this, far from wrapping round
+_CEILING = 1 << 30  # counts are clamped to this, so that they don't wrap around
 
 MESSAGE = (
     "this device's driver stops loops silently after {cap:,} iterations, summed over all loops of the kernel (and over "
@@ -48,11 +50,13 @@ MESSAGE = (
 
 @dataclass(frozen=True, slots=True)
 class LoopGuard:
-    """Takes normal form, after inlining and all passes that make loops. Does nothing where `cap` is None, nor in a
-    kernel with the attribute `bound_checked` whose rounds are bounded by what its launcher knows.
+    """Count iterations against the driver's cap; do nothing if `cap` is None.
 
-    `subgroup_arithmetic`: the device has `sg_reduce`; `width`: the size of its vectors; `margin`: how far below the
-    cap the guard reports.
+    Takes the normal form, after inlining and all passes that create loops. A kernel with the attribute `bound_checked`
+    is left alone if its launcher can bound its iterations.
+
+    `subgroup_arithmetic` is True if the device has `sg_reduce`, `width` is its vector size, and `margin` is how far
+    below the cap the guard reports.
     """
 
     name: ClassVar[str] = "loop_guard"
@@ -80,22 +84,26 @@ class LoopGuard:
 
 
 def bounded_trip_product(module: Module) -> TripBound | None:
-    """An upper bound of the rounds of all loops of the kernel, for the launcher to evaluate.
+    """Return an upper bound of the iterations of all loops of the kernel, for the launcher to evaluate.
 
-    None where a loop's rounds depend on more than constants, extents, integer scalars and the grid. A launch whose
-    bound is below the cap needs no guard. Takes the module before or after the guard.
+    None if a trip count depends on anything but constants, extents, integer scalars and the grid. A launch whose bound
+    is below the cap needs no guard. Works before and after the guard is inserted.
     """
     return LoopCosts.bound(module.kernel)
 
 
 def _leaves_counting_branch(region: Region, costs: LoopCosts) -> bool:
-    """Whether a loop is left, or continued, from inside an `if` that has counted loops."""
+    """True if an `if` that contains counted loops also contains a `break` or `continue` of an enclosing loop."""
     branches = (op for op in region.walk() if op.name == "if" and costs.counts(op))
     return any(True for op in branches for inner in op.regions for _ in exits_of(inner))
 
 
 class _Guard:
-    """Rewrites one function. `limit` is what counts may reach; `jointly`: counts are those of the whole vector."""
+    """The rewrite of one function.
+
+    Counts above `limit` are reported. `jointly` is True if a count covers the whole vector, False if each invocation
+    counts separately.
+    """
 
     def __init__(self, module: Module, costs: LoopCosts, limit: int, cap: int, jointly: bool) -> None:
         self.module = module
@@ -105,9 +113,10 @@ class _Guard:
         self.jointly = jointly
 
     def region(self, region: Region, count: Value, exits: frozenset[Op], *, outermost: bool, needed: bool) -> Value:
-        """Counts through a region; gives the count at its end, which `exits` take along.
+        """Instrument a region that starts with `count`, and return the count at its end.
 
-        `outermost`: no counted loop is around. `needed`: something after the region wants to know the count.
+        The count becomes an operand of `exits`. `outermost` is True if no counted loop encloses the region, `needed` if
+        the count is used after it.
         """
         source, region.ops = region.ops, []
         builder = Builder(region)
@@ -116,8 +125,8 @@ class _Guard:
             if op in self.costs.counted:
                 count = self.loop(op, count, builder, outermost=outermost)
             elif op.name == "if":
-                wanted = needed or any(map(self.costs.counts, source[position + 1 :]))
-                count = self.branch(op, count, exits, builder, outermost=outermost, needed=wanted)
+                count_needed = needed or any(map(self.costs.counts, source[position + 1 :]))
+                count = self.branch(op, count, exits, builder, outermost=outermost, needed=count_needed)
             else:
                 if op in exits:
                     op.operands.append(count)
@@ -130,7 +139,7 @@ class _Guard:
         counting = [any(map(self.costs.counts, region.ops)) for region in op.regions]
         split = self.jointly and not self.costs.uniform(op.operands[0])
         both = split and all(counting)
-        # the vector goes through both sides: their sum may pass the cap where neither does
+        # the vector executes both branches: their sum may exceed the cap although neither does
         joined = both and outermost
         needed = (needed or joined) and any(counting)
         ends = [self.region(r, count, exits, outermost=outermost, needed=needed) for r in op.regions]
@@ -145,22 +154,22 @@ class _Guard:
         op.results += added
         if not split:
             return added[0]
-        most = [builder.emit("sg_reduce", value, op="max", partial=True) for value in added]
+        maxima = [builder.emit("sg_reduce", value, op="max", partial=True) for value in added]
         if not both:
-            return most[0]
-        total = builder.emit("sub", builder.emit("add", *most), count)
+            return maxima[0]
+        total = builder.emit("sub", builder.emit("add", *maxima), count)
         if joined:
             last = [inner for inner in op.walk() if inner in self.costs.counted][-1]
             self.report(last, total, builder)
         return total
 
     def report(self, loop: Op, count: Value, builder: Builder) -> None:
-        """Reports at a loop's line where the count has passed the limit."""
+        """Emit a report at the loop's location for counts above the limit."""
         site = self.module.add_site(ReportSite("loop_limit", loop.loc, MESSAGE.format(cap=self.cap)))
         builder.op("report", builder.emit("gt", count, builder.const(self.limit, U32)), site=site)
 
     def loop(self, op: Op, count: Value, builder: Builder, *, outermost: bool) -> Value:
-        if _has_known_rounds(op) and not self.costs.around_counted(op):
+        if _has_known_trip_count(op) and not self.costs.around_counted(op):
             after = self.known_rounds(op, count, builder)
         else:
             after = self.carried_rounds(op, count, builder)
@@ -171,30 +180,30 @@ class _Guard:
         return after
 
     def known_rounds(self, op: Op, count: Value, builder: Builder) -> Value:
-        """count + rounds * weight, with the rounds of a `for` that never breaks, held just above the limit."""
+        """Add trip count * weight to the count, for a `for` without `break`; clamped just above the limit."""
         weight = self.costs.of_region(op.regions[0]) + 1
         f = Formula(builder)
-        rounds = _rounds(f, op)
-        most = self.limit // weight + 1
-        held = f.call("min", rounds, f.term(most, rounds.dtype)).cast(U32.dtype)
-        total = f.term(count) + held * weight
+        trip_count = _trip_count(f, op)
+        clamp = self.limit // weight + 1
+        clamped = f.call("min", trip_count, f.term(clamp, trip_count.dtype)).cast(U32.dtype)
+        total = f.term(count) + clamped * weight
         builder.region.ops.append(op)
         return f.call("min", total, f.term(_CEILING, U32.dtype)).value
 
     def carried_rounds(self, op: Op, count: Value, builder: Builder) -> Value:
-        """The count as one more carried value of the loop."""
+        """Add the count to the loop-carried values and return its value after the loop."""
         body = op.regions[0]
-        around = self.costs.around_counted(op)
+        encloses_counted = self.costs.around_counted(op)
         op.operands.append(count)
         carried = Value(U32, body, len(body.args), "rounds")
         body.args.append(carried)
         exits = frozenset(exits_of(body))
         head = Builder(Region(), op.loc)
         inside = carried
-        if around and self.jointly and sum(e.name == "continue" for e in exits) > 1:
+        if encloses_counted and self.jointly and sum(e.name == "continue" for e in exits) > 1:
             inside = head.emit("sg_reduce", inside, op="max", partial=True)
         inside = head.emit("add", inside, head.const(self.costs.of_region(body) + 1, U32))
-        if around:
+        if encloses_counted:
             inside = head.emit("min", inside, head.const(_CEILING, U32))
         self.region(body, inside, exits, outermost=False, needed=True)
         body.ops[:0] = head.region.ops
@@ -204,13 +213,13 @@ class _Guard:
         return result
 
 
-def _has_known_rounds(op: Op) -> bool:
+def _has_known_trip_count(op: Op) -> bool:
     step = op.operands[2] if op.name == "for" else None
     return step is not None and bool(constant_of(step)) and not breaks_of(op)
 
 
-def _rounds(f: Formula, op: Op) -> Term:
-    """The trip count of a `for` with constant step, unsigned, of at least 32 bits."""
+def _trip_count(f: Formula, op: Op) -> Term:
+    """Compute the trip count of a `for` with constant step, unsigned, in at least 32 bits."""
     low, high = (f.term(value) for value in op.operands[:2])
     step = int(constant_of(op.operands[2]))
     if step < 0:
@@ -220,6 +229,10 @@ def _rounds(f: Formula, op: Op) -> Term:
     distance = (high.cast(wide) - low.cast(wide)).cast(unsigned)
     if step > 1:
         shift = step.bit_length() - 1
-        before = distance - 1
-        distance = (before >> shift if step == 1 << shift else f.call("udiv_raw", before, f.term(step, unsigned))) + 1
+        distance_minus_one = distance - 1
+        distance = (
+            distance_minus_one >> shift
+            if step == 1 << shift
+            else f.call("udiv_raw", distance_minus_one, f.term(step, unsigned))
+        ) + 1
     return f.select(low < high, distance, 0)

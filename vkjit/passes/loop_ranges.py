@@ -1,9 +1,12 @@
-"""Which loops may be copied for the case that all their indices are in range, and what their indices are at both ends.
+"""Loop versioning for bounds checks: eligible loops, and the values of indices in the first and last iterations.
 
-Enters: a `for` in high form. Leaves: `may_be_copied`, and `Ends`, which rebuilds an index in front of the loop as it is
-in the first and in the last round. Holds: what rises or falls with the counter, and is in range at both ends, is so in all
-rounds. Where it moves by one: the counter starts at 0 or above, so both ends are less than 2**63 apart. Where it moves by a
-multiple: the `limits` have to be below `LIMIT`, the number of rounds and the factor, so both ends are less than 2**62 apart.
+`may_be_copied` selects the loops, `for`s in high form. `Ends` recomputes an index in the preheader, with its values in
+the first and last iterations. An index that is monotonic in the induction variable and in range in both is in range in
+all iterations, provided that it doesn't wrap around in between:
+
+- If the induction variable, which starts at 0 or above, has the coefficient 1, both ends are less than 2**63 apart.
+- If it moves with a multiple, `limits` require the distance that the induction variable covers, and a factor that isn't
+  constant, to be less than `LIMIT`, so both ends are less than 2**62 apart.
 """
 
 from __future__ import annotations
@@ -21,31 +24,36 @@ LIMIT = 1 << 31
 
 MOST_OPERATIONS = 64
 MOST_SANITIZED = 320
-"""As many where the sanitizer would write much code around each access: unrolled rounds of many loads among them."""
-_DEEPEST = 8
+"""The limit under the sanitizer, which adds much code to checked accesses; it admits unrolled bodies with many loads."""
+_MAX_DEPTH = 8
 
 
 def may_be_copied(op: Op, most: int = MOST_OPERATIONS) -> bool:
-    """Whether an operation is a small innermost loop that counts up from 0 or above, through all rounds, without what must
-    stand once or needs uniform control flow; of `most` operations at most.
+    """True if an operation is an innermost loop that may be versioned.
+
+    The loop has at most `most` operations, counts up from 0 or above, and has no early exits. It contains nothing that
+    must not be duplicated (allocations) or needs uniform control flow.
     """
     if op.name != "for" or not is_constant(op.operands[2]) or constant_of(op.operands[2]) <= 0:
         return False
     if not is_non_negative(op.operands[0]):
         return False
     for count, inner in enumerate(op.regions[0].walk()):
-        row = OPS[inner.name]
+        info = OPS[inner.name]
         if count == most or inner.name in LOOPS or inner.name == "call":
             return False
         if inner.name in ("break", "continue", "return") and inner is not op.regions[0].terminator:
             return False
-        if row.convergent or row.effect in (Effect.ALLOCATE, Effect.SYNC):
+        if info.convergent or info.effect in (Effect.ALLOCATE, Effect.SYNC):
             return False
     return True
 
 
 class Ends:
-    """The indices of one loop; `builder` appends in front of it."""
+    """The indices of one loop in its first and last iterations; `builder` appends to the preheader.
+
+    `limits` collects values that must be in [0, LIMIT) for the results to hold.
+    """
 
     def __init__(self, loop: Op, builder: Builder) -> None:
         self.builder = builder
@@ -57,36 +65,39 @@ class Ends:
         self.first = low
         self.last = builder.emit("sub", high, builder.const(1, high.type))
         if constant_of(step) > 1:
-            rounds = builder.emit("floordiv", builder.emit("sub", self.last, low), step)
-            self.last = builder.emit("add", low, builder.emit("mul", rounds, step))
+            last_iteration = builder.emit("floordiv", builder.emit("sub", self.last, low), step)
+            self.last = builder.emit("add", low, builder.emit("mul", last_iteration, step))
         self.limits: list[Value] = []
         self.distance: Value | None = None
 
     def of(self, index: Value) -> tuple[Value, ...] | None:
-        """The index at both ends, or the one value that it has in all rounds; None where that isn't known."""
+        """Return (first, last) values of an index, or (value,) if it is loop-invariant; None if they aren't known."""
         fixed = self.fixed(index)
         if fixed is not None:
             return (fixed,)
         first, last = (self.moving(index, counter) for counter in (self.first, self.last))
         return None if first is None or last is None else (first, last)
 
-    def fixed(self, value: Value, depth: int = _DEEPEST) -> Value | None:
-        """A value that doesn't depend on the round, in front of the loop."""
+    def fixed(self, value: Value, depth: int = _MAX_DEPTH) -> Value | None:
+        """Recompute a loop-invariant value in the preheader; None if it isn't invariant."""
         op = value.op
         if value not in self.inside:
             return value
         if op is None or depth == 0 or op.regions or len(op.results) != 1:
             return None
-        row = OPS[op.name]
-        if row.effect != Effect.NONE or not row.speculatable:
+        info = OPS[op.name]
+        if info.effect != Effect.NONE or not info.speculatable:
             return None
         operands = [self.fixed(operand, depth - 1) for operand in op.operands]
         if any(operand is None for operand in operands):
             return None
         return self.builder.emit(op.name, *(v for v in operands if v is not None), **op.attrs)
 
-    def moving(self, value: Value, counter: Value, depth: int = _DEEPEST) -> Value | None:
-        """A value that rises or falls with the counter, for one value of that."""
+    def moving(self, value: Value, counter: Value, depth: int = _MAX_DEPTH) -> Value | None:
+        """Recompute a value that is monotonic in the induction variable, with `counter` in place of the latter.
+
+        Returns None if the value isn't known to be monotonic.
+        """
         op = value.op
         if value is self.counter:
             return counter if value.type == INDEX else None
@@ -99,17 +110,17 @@ class Ends:
         if op.name not in ("add", "sub"):
             return None
         x, y = op.operands
-        for place, (moved, still) in enumerate(((x, y), (y, x))):
-            fixed = self.fixed(still)
-            end = self.moving(moved, counter, depth - 1) if fixed is not None else None
+        for position, (term, invariant) in enumerate(((x, y), (y, x))):
+            fixed = self.fixed(invariant)
+            end = self.moving(term, counter, depth - 1) if fixed is not None else None
             if fixed is not None and end is not None:
-                return self.builder.emit(op.name, *((end, fixed) if place == 0 else (fixed, end)))
+                return self.builder.emit(op.name, *((end, fixed) if position == 0 else (fixed, end)))
         return None
 
     def multiplied(self, op: Op, counter: Value) -> Value | None:
-        """A multiple of the counter, of a factor that is the same in all rounds."""
-        for place, (moved, still) in enumerate((op.operands, op.operands[::-1])):
-            factor = self.fixed(still) if self.is_counter(moved) else None
+        """Recompute the product of the induction variable and a loop-invariant factor; None if there is none."""
+        for position, (term, invariant) in enumerate((op.operands, op.operands[::-1])):
+            factor = self.fixed(invariant) if self.is_counter(term) else None
             if factor is None:
                 continue
             if not is_constant(factor):
@@ -118,24 +129,24 @@ class Ends:
                 return None
             self.limit(self.span())
             end = self.builder.cast(counter, INDEX)
-            return self.builder.emit("mul", *((end, factor) if place == 0 else (factor, end)))
+            return self.builder.emit("mul", *((end, factor) if position == 0 else (factor, end)))
         return None
 
     def is_counter(self, value: Value) -> bool:
-        """Whether a value is the counter, as an index."""
+        """True if a value is the induction variable, possibly cast to an index."""
         op = value.op
         if op is not None and op.name == "cast" and value.type == INDEX:
             value = op.operands[0]
         return value is self.counter
 
     def span(self) -> Value:
-        """How far the counter goes."""
+        """Return the distance from the induction variable's first to its last value."""
         if self.distance is None:
             ends = [self.builder.cast(value, INDEX) for value in (self.last, self.first)]
             self.distance = self.builder.emit("sub", *ends)
         return self.distance
 
     def limit(self, value: Value) -> None:
-        """Asks for a value to be at least 0 and below `LIMIT`."""
+        """Require a value to be in [0, LIMIT)."""
         if value not in self.limits:
             self.limits.append(value)

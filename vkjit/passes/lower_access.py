@@ -1,7 +1,7 @@
-"""Turns accesses to strided arrays into accesses to linear ones, with the offsets computed in the open.
+"""Lower accesses to strided arrays to accesses to linear ones with explicit offset arithmetic.
 
-Enters: a kernel without calls. Leaves: a kernel whose loads, stores and atomics index linear arrays by one offset in
-elements from the first element::
+Takes a kernel without calls. Afterwards, loads, stores and atomics index linear arrays by a single offset, in elements
+from the first element::
 
     %v = load %x, %i, %j : f32        ->     %base = linear %x : array<f32, 1, in, linear>       (at the kernel's start)
                                              %s0 = stride %x {axis = 0} : index
@@ -12,11 +12,11 @@ elements from the first element::
                                              %o = add %a, %b : index
                                              %v = load %base, %o : f32
 
-1. A contiguous array's strides follow from its extents: the last one is 1, each other one the product of the extents
-   after it.
-2. In a kernel with the attribute `narrow`, indices, extents and strides are cast to i32 first: all offsets are below
-   2**31, and arithmetic modulo 2**32 gives them exactly, whatever the intermediate values.
-3. Shared and local arrays become linear themselves, with static strides and i32 offsets.
+1. The strides of a contiguous array are computed from its extents: the last one is 1, each other one the product of the
+   extents after it.
+2. In a kernel with the attribute `narrow`, indices, extents and strides are cast to i32 first. All offsets are less
+   than 2**31, so arithmetic modulo 2**32 is exact even if intermediate values overflow.
+3. Shared and local arrays themselves become linear, with static strides and i32 offsets.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ACCESSES = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class LowerAccess:
-    """See the module's docstring."""
+    """Lower multi-dimensional accesses to linear ones."""
 
     name: ClassVar[str] = "lower_access"
 
@@ -53,7 +53,7 @@ class LowerAccess:
 
 
 def _linear_allocations(kernel: Function) -> dict[Value, tuple[int, ...]]:
-    """Makes shared and local arrays linear (rule 3); gives the shapes that they had."""
+    """Make shared and local arrays linear (rule 3) and return their previous shapes."""
     shapes: dict[Value, tuple[int, ...]] = {}
     for op in kernel.body.walk():
         if op.name not in ("shared", "local"):
@@ -69,7 +69,7 @@ def _linear_allocations(kernel: Function) -> dict[Value, tuple[int, ...]]:
 
 @dataclass(slots=True)
 class _Lowering:
-    """One kernel. `prologue` collects what is computed once, at the kernel's start."""
+    """The lowering of one kernel. `prologue` collects operations for the kernel's start."""
 
     kernel: Function
     shapes: dict[Value, tuple[int, ...]]
@@ -88,14 +88,14 @@ class _Lowering:
         if op.name not in _ACCESSES:
             return None
         array = op.operands[0]
-        found = array.type
-        if isinstance(found, Array) and array in self.shapes:
+        array_type = array.type
+        if isinstance(array_type, Array) and array in self.shapes:
             rank = len(self.shapes[array])
             offset = self.static_offset(op.operands[1 : 1 + rank], self.shapes[array], builder)
-        elif isinstance(found, Array) and not found.linear:
-            rank = found.rank
+        elif isinstance(array_type, Array) and not array_type.linear:
+            rank = array_type.rank
             offset = self.strided_offset(array, op.operands[1 : 1 + rank], builder)
-            array = self.base(array, found)
+            array = self.base(array, array_type)
         else:
             return None
         return builder.op(op.name, array, offset, *op.operands[1 + rank :], **op.attrs).results
@@ -137,7 +137,7 @@ class _Lowering:
     # -- strides
 
     def stride(self, array: Value, axis: int) -> Value | None:
-        """The stride in the type of offsets; None stands for 1."""
+        """Return a stride in the type of offsets; None stands for 1."""
         key = (array, axis)
         if key not in self.strides:
             self.strides[key] = self.new_stride(array, axis)
@@ -145,10 +145,10 @@ class _Lowering:
 
     def new_stride(self, array: Value, axis: int) -> Value | None:
         builder = Builder(self.prologue, self.kernel.loc)
-        found = array.type
-        if not (isinstance(found, Array) and found.contiguous):
+        array_type = array.type
+        if not (isinstance(array_type, Array) and array_type.contiguous):
             return builder.cast(builder.emit("stride", array, axis=axis), self.offset_type)
-        if axis == found.rank - 1:
+        if axis == array_type.rank - 1:
             return None
         inner = self.stride(array, axis + 1)
         extent = self.extent(array, axis + 1)
@@ -162,7 +162,7 @@ class _Lowering:
         return self.extents[key]
 
     def stride_value(self, op: Op, builder: Builder) -> list[Value] | None:
-        """A stride that the program itself asks for (rule 1); other arrays have it as an argument."""
+        """Replace an explicit `stride` of a contiguous array (rule 1); other arrays get theirs as an argument."""
         array, axis = op.operands[0], op.attrs["axis"]
         if not (isinstance(array.type, Array) and array.type.contiguous):
             return None

@@ -1,9 +1,9 @@
-"""Replaces arithmetic that SPIR-V lacks, or leaves undefined for some operands, by operations that it defines.
+"""Lower arithmetic that SPIR-V lacks, or leaves undefined for some operands, to operations that it defines.
 
-Before: any elementwise operation but the functions of `lower_math`; no values of type bf16. After: operations with a
-SPIR-V instruction for the kind of their operands, with the meaning of `ir.semantics` for all operands: integer division
-by zero, the least integer by -1, shifts past the width, NaN and signed zeros in min and max, float to integer out of
-range. Popcounts and their kin are made of 32-bit ones.
+Takes a module without bf16 values and without the functions that `lower_math` lowers. Afterwards, all elementwise
+operations have a SPIR-V instruction for the kind of their operands and the meaning of `ir.semantics` for all operands:
+integer division by zero, the smallest integer divided by -1, shifts by more than the width, NaN and signed zeros in min
+and max, out-of-range float-to-integer conversions. Bit counts are built from 32-bit ones.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ __all__ = ["LowerArithmetic"]
 
 @dataclass(frozen=True, slots=True)
 class LowerArithmetic:
-    """`run(module)` works in place and gives the module back. `native` names operations on floats that the back end has
-    itself; `rounded_root` says whether its square root of f32 is rounded to the nearest number, which strict kernels need;
-    `whole_numbers`, whether it rounds f64 to whole numbers rightly."""
+    """Lower arithmetic in place.
+
+    `native` names float operations that the back end implements itself. `rounded_root` is True if its f32 square root
+    is correctly rounded, which strict kernels need, and `whole_numbers` if it rounds f64 values to integers correctly.
+    """
 
     native: frozenset[str] = frozenset()
     rounded_root: bool = True
@@ -44,8 +46,8 @@ class LowerArithmetic:
 
 
 def _element(op: Op) -> DType | None:
-    found = op.operands[0].type if op.operands else None
-    return found.dtype if isinstance(found, (Scalar, Vector)) else None
+    operand_type = op.operands[0].type if op.operands else None
+    return operand_type.dtype if isinstance(operand_type, (Scalar, Vector)) else None
 
 
 def _choose(device: LowerArithmetic, function: Function, op: Op) -> Rule | None:
@@ -63,19 +65,20 @@ def _choose(device: LowerArithmetic, function: Function, op: Op) -> Rule | None:
     if op.name == "fma":
         if function.attrs.get("strict"):
             return multiply_add
-        return partial(_wider, "fma") if native and element is dtypes.f16 else None  # LLVM would go by way of f64
+        # LLVM would compute the f16 operation in f64
+        return partial(_through_f32, "fma") if native and element is dtypes.f16 else None
     if element is dtypes.f64 and op.name in WHOLE_RULES and not device.whole_numbers:
         return WHOLE_RULES[op.name]
     if op.name == "sqrt" and not device.rounded_root and function.attrs.get("strict"):
-        roots: dict[DType, Rule] = {dtypes.f32: rounded_root, dtypes.f16: partial(_wider, "sqrt")}
+        roots: dict[DType, Rule] = {dtypes.f32: rounded_root, dtypes.f16: partial(_through_f32, "sqrt")}
         return roots.get(element)
     rules = FLOAT_RULES | LOOSE_RULES if function.attrs.get("fast_math") else FLOAT_RULES
     rule = rules.get(op.name) if op.name not in native else None
-    wider = element is dtypes.f16 and rule is not None and op.name != "truncdiv"
-    return partial(_wider, op.name) if wider else rule
+    narrow = element is dtypes.f16 and rule is not None and op.name != "truncdiv"
+    return partial(_through_f32, op.name) if narrow else rule
 
 
-def _wider(name: str, f: Formula, *operands: Term) -> Term:
-    """The same operation on f32 values; a half's result is exact in f32 or rounds as NumPy rounds it."""
+def _through_f32(name: str, f: Formula, *operands: Term) -> Term:
+    """Compute an f16 operation in f32; the result is exact in f32, or rounds as in NumPy."""
     result = f.call(name, *(x.cast(dtypes.f32) for x in operands))
     return result if result.dtype.kind == "bool" else result.cast(dtypes.f16)

@@ -1,7 +1,7 @@
-"""Turns float atomics that the device lacks into loops of compare-and-swap on the element's bits.
+"""Lower float atomics that the device lacks to compare-and-swap loops on the element's bits.
 
-Before: linear arrays, `atomic` with any `op`. After: float `add` and `sub` only where the device has them for that kind
-of memory, no float `min` or `max`::
+Takes a module with linear arrays. Afterwards, float atomics are only exchanges, and `add` and `sub` where the device
+supports them for the array's memory::
 
     %old = atomic %x, %i, %v {op = "max"}   ->   %bits = linear %x : array<u32, ...>
                                                  %first = atomic_load %bits, %i
@@ -10,8 +10,8 @@ of memory, no float `min` or `max`::
                                                    if %found == %seen { break %found } else { yield }
                                                    continue %found }
 
-A back end makes such loops too where it has to. As part of the IR they are counted by `loop_guard`. Elements of 8 and
-16 bits are left to it: they share words with their neighbours.
+As part of the IR, these loops are counted by `loop_guard`. Elements of 8 and 16 bits share a word with adjacent
+elements; their loops are left to the back end.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["LowerAtomics"]
 
 @dataclass(frozen=True, slots=True)
 class LowerAtomics:
-    """`features`: those of `DeviceCaps`."""
+    """Lower float atomics; `features` are those of `DeviceCaps`."""
 
     name: ClassVar[str] = "lower_atomics"
     features: frozenset[str]
@@ -49,7 +49,10 @@ class LowerAtomics:
         return module
 
     def lacks(self, op: Op, array: Array, only_added: set[Value]) -> bool:
-        """Whether the device has no instruction for this atomic; natively added shared arrays know nothing else."""
+        """True if the device has no instruction for this atomic.
+
+        A shared array can use native additions only if they are its only atomics (`only_added`).
+        """
         dtype = array.dtype
         if not isinstance(array.element, Scalar) or not dtype.is_float or dtype.bits < 32 or not array.linear:
             return False
@@ -64,14 +67,14 @@ class LowerAtomics:
 
 
 def _root(array: Value) -> Value:
-    """The parameter or allocation that an array value views."""
+    """Return the parameter or allocation that an array value views."""
     while array.op is not None and array.op.name == "linear":
         array = array.op.operands[0]
     return array
 
 
 def _only_added(body: Region) -> set[Value]:
-    """Arrays whose only atomics are additions."""
+    """Return the arrays whose only atomics are additions."""
     added: set[Value] = set()
     others: set[Value] = set()
     for op in body.walk():
@@ -82,7 +85,7 @@ def _only_added(body: Region) -> set[Value]:
 
 
 def _compare_and_swap(op: Op, array: Array, builder: Builder) -> Value:
-    """The loop; gives the old value."""
+    """Emit the compare-and-swap loop and return the old value."""
     target, offset, value = op.operands
     f = Formula(builder)
     order, scope = op.attrs["order"], op.attrs["scope"]
@@ -94,12 +97,12 @@ def _compare_and_swap(op: Op, array: Array, builder: Builder) -> Value:
     with builder.at(body):
         seen = f.term(body.args[0])
         changed = f.call(op.attrs["op"], seen.as_bits_of(array.dtype), f.term(value)).bits()
-        found = builder.emit("atomic_cas", bits, offset, seen.value, changed.value, order=order, scope=scope)
-        done = builder.op("if", f.term(found).equals(seen).value, types=[], regions=[Region(), Region()])
+        observed = builder.emit("atomic_cas", bits, offset, seen.value, changed.value, order=order, scope=scope)
+        done = builder.op("if", f.term(observed).equals(seen).value, types=[], regions=[Region(), Region()])
         with builder.at(done.regions[0]):
-            builder.op("break", found)
+            builder.op("break", observed)
         with builder.at(done.regions[1]):
             builder.op("yield")
-        builder.op("continue", found)
+        builder.op("continue", observed)
     loop = builder.op("loop", first, types=[bits_type], regions=[body])
     return f.term(loop.result).as_bits_of(array.dtype).value

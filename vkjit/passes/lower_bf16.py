@@ -1,8 +1,8 @@
-"""Makes the roundings of bf16 arithmetic explicit.
+"""Lower bf16 arithmetic to f32 arithmetic with explicit rounding.
 
-Before: elementwise operations on values of type bf16. After: the same operation on f32 values, its result cast to bf16,
-which rounds to the nearest, ties to even. What can't round stays: choices, sign changes, comparisons, conversions.
-Values of type bf16 are carried as f32 by back ends; loads, stores and casts know the two bytes in memory.
+An elementwise operation on bf16 values becomes the same operation on f32 values, with its result cast to bf16, which
+rounds to nearest even. Operations that can't round are kept: selects, sign changes, comparisons, conversions. Back ends
+represent bf16 values as f32; only loads, stores and casts deal with the two bytes in memory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _EXACT = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class LowerBf16:
-    """`run(module)` works in place and gives the module back."""
+    """Lower bf16 arithmetic in place."""
 
     name: ClassVar[str] = "lower_bf16"
 
@@ -36,11 +36,11 @@ class LowerBf16:
 
 
 def _choose(_function: Function, op: Op) -> Rule | None:
-    row = OPS[op.name]
-    if op.name in _EXACT or not row.elementwise or not op.operands:
+    info = OPS[op.name]
+    if op.name in _EXACT or not info.elementwise or not op.operands:
         return None
-    found = op.operands[0].type
-    if not isinstance(found, (Scalar, Vector)) or found.dtype is not dtypes.bf16:
+    operand_type = op.operands[0].type
+    if not isinstance(operand_type, (Scalar, Vector)) or operand_type.dtype is not dtypes.bf16:
         return None
     return partial(_rounded, op.name)
 

@@ -1,9 +1,8 @@
-"""Makes the normal form: one `return`, at the end of the function.
+"""Lower early returns: produce the normal form, in which the only `return` is the last operation of the function.
 
-Enters: functions with `return` anywhere. Leaves: functions whose only `return` is the last operation of their body;
-`break` and `continue` stay as they are. A counted `for` stays counted: a return inside becomes a flag and a `break`.
+`break` and `continue` are kept. A counted `for` stays counted: a return inside becomes a flag and a `break`.
 
-An early return before other code moves that code into the branch that goes on, without a flag::
+Code after an early return moves into the branch that continues, without a flag::
 
     if %c {                           if %c {
       return                            yield
@@ -13,7 +12,7 @@ An early return before other code moves that code into the branch that goes on, 
     store %x, %i, %v                  }
     return                            return
 
-A return out of a loop carries a flag (and the returned values) out of it::
+A return inside a loop sets a loop-carried flag (and passes on the returned values)::
 
     for %lo, %hi, %step {             %left = for %lo, %hi, %step, %false : bool (%i: index, %f: bool) {
       if %c {                           if %c {
@@ -31,8 +30,8 @@ A return out of a loop carries a flag (and the returned values) out of it::
                                       }
                                       return
 
-Values that a path doesn't have (results of a loop that was left by a return, returned values where nothing was
-returned) are `poison`: they are selected away by the flag before anything reads them.
+Values that don't exist on a path (results of a loop that was left by a return, returned values on paths that don't
+return) are `poison`; the flag keeps them from being used.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ __all__ = ["LowerExits"]
 
 @dataclass(frozen=True, slots=True)
 class LowerExits:
-    """See the module's docstring."""
+    """Rewrite functions to have a single `return`, at their end."""
 
     name: ClassVar[str] = "lower_exits"
 
@@ -63,16 +62,19 @@ class LowerExits:
 
 @dataclass(frozen=True, slots=True)
 class _Ending:
-    """How a region outside of loops ends. In form "function": `return values`. In form "returns" (all of its paths
-    return): `yield values`. In form "state": `yield normals, flag, values`, where the flag says that it returned and
-    one of both groups is poison; `normals` are the types of the first group."""
+    """The ending of a region outside of loops.
+
+    `form` is "function" for `return values`; "returns" for `yield values`, if all paths of the region return; or
+    "state" for `yield normals, flag, values`, where the flag is true if the function returned. In form "state", either
+    `normals` or `values` are poison; the field `normals` holds the types of the former.
+    """
 
     form: str
     normals: tuple[Type, ...] = ()
 
     @property
     def inner(self) -> _Ending:
-        """The ending of the regions of an `if` whose results end this region."""
+        """The ending of the regions of an `if` whose results are the operands of this region's terminator."""
         return _RETURNS if self.form == "function" else self
 
 
@@ -81,7 +83,7 @@ _RETURNS = _Ending("returns")
 
 
 class _Lowering:
-    """One function. `returning` holds the operations with a `return` somewhere inside."""
+    """The lowering of one function. `returning` holds the operations that contain a `return`."""
 
     def __init__(self, function: Function) -> None:
         self.function = function
@@ -91,13 +93,13 @@ class _Lowering:
         self._find(function.body)
 
     def _find(self, region: Region) -> bool:
-        found = False
+        has_return = False
         for op in region.ops:
             inside = [self._find(inner) for inner in op.regions]
             if any(inside):
                 self.returning.add(op)
-            found = found or any(inside) or op.name == "return"
-        return found
+            has_return = has_return or any(inside) or op.name == "return"
+        return has_return
 
     def run(self) -> None:
         body = self.function.body
@@ -110,7 +112,7 @@ class _Lowering:
     # -- outside of loops
 
     def sequence(self, ops: Sequence[Op], ending: _Ending, into: Region) -> None:
-        """Appends the operations to `into`; their last one becomes what `ending` says."""
+        """Append the operations to `into`, with the terminator replaced as `ending` demands."""
         builder = Builder(into)
         for position, op in enumerate(ops):
             builder.loc = op.loc
@@ -123,7 +125,7 @@ class _Lowering:
             into.ops.append(op)
 
     def finish(self, op: Op, ending: _Ending, builder: Builder) -> None:
-        """The end of a region, where no returning operation came before."""
+        """Emit the terminator of a region without returning operations before it."""
         if op.name == "return":
             self.returned(op.operands, ending, builder)
         elif op.name == "yield":
@@ -135,7 +137,7 @@ class _Lowering:
             builder.region.ops.append(op)
 
     def returned(self, values: Sequence[Value], ending: _Ending, builder: Builder) -> None:
-        """The end of a region that returns `values`."""
+        """Emit the terminator of a region that returns `values`."""
         if ending.form == "function":
             builder.op("return", *values)
         elif ending.form == "returns":
@@ -145,14 +147,14 @@ class _Lowering:
             builder.op("yield", *normals, builder.const(True, BOOL), *values)
 
     def ended(self, results: Sequence[Value], ending: _Ending, builder: Builder) -> None:
-        """The end of a region whose last `if` has given all that the ending needs."""
+        """Emit the terminator of a region whose last `if` has produced all its operands."""
         builder.op("return" if ending.form == "function" else "yield", *results)
 
     def poison(self, types: Sequence[Type], builder: Builder) -> list[Value]:
         return [builder.emit("poison", type=type) for type in types]
 
     def structured(self, op: Op, rest: Sequence[Op], ending: _Ending, builder: Builder) -> None:
-        """A returning operation, and what follows it in its region."""
+        """Lower a returning operation and the operations that follow it in its region."""
         going_on = completes(op)
         if op.name in LOOPS:
             flag, values = self.loop(op, builder)
@@ -169,7 +171,7 @@ class _Lowering:
             self.absorb(op, yielding, rest, ending, builder)
 
     def absorb(self, op: Op, yielding: list[Region], rest: Sequence[Op], ending: _Ending, builder: Builder) -> None:
-        """At most one region goes on: what follows moves into it, and the `if` ends its region."""
+        """Lower an `if` of which at most one region continues: the code after it moves into that region."""
         for region in op.regions:
             source, region.ops = region.ops, []
             if region in yielding:
@@ -182,7 +184,10 @@ class _Lowering:
         self.ended(op.results, ending, builder)
 
     def both_yield(self, op: Op, builder: Builder) -> tuple[Value, list[Value]]:
-        """Both regions can go on and returns lie deeper: the `if` also gives the flag and the returned values."""
+        """Lower an `if` whose regions both may continue, with returns nested deeper.
+
+        The flag and the returned values become further results; returns them.
+        """
         state = _Ending("state", tuple(r.type for r in op.results))
         for region in op.regions:
             source, region.ops = region.ops, []
@@ -191,7 +196,7 @@ class _Lowering:
         return self.extend_results(op)
 
     def guarded(self, flag: Value, values: list[Value], rest: Sequence[Op], ending: _Ending, builder: Builder) -> None:
-        """What follows an operation that may have returned runs only where it has not."""
+        """Guard the operations after one that may have returned: they run only if the flag is false."""
         last = rest[0]
         if ending.form == "state" and last.name == "yield":
             builder.op("yield", *last.operands, flag, *values)
@@ -204,11 +209,11 @@ class _Lowering:
         self.returned(values, inner, Builder(leave, builder.loc))
         self.sequence(rest, inner, stay)
         types = [*ending.normals, BOOL, *self.types] if ending.form == "state" else list(self.types)
-        made = builder.op("if", flag, types=types, regions=[leave, stay])
-        self.ended(made.results, ending, builder)
+        branch = builder.op("if", flag, types=types, regions=[leave, stay])
+        self.ended(branch.results, ending, builder)
 
     def extend_results(self, op: Op) -> tuple[Value, list[Value]]:
-        """Adds the flag and the returned values to the results of an operation."""
+        """Add the flag and the returned values to the results of an operation, and return them."""
         start = len(op.results)
         op.results += [Value(type, op, start + number) for number, type in enumerate([BOOL, *self.types])]
         op.results[start].name = "returned"
@@ -217,7 +222,7 @@ class _Lowering:
     # -- loops
 
     def loop(self, op: Op, builder: Builder) -> tuple[Value, list[Value]]:
-        """A loop with a return inside also carries the flag and the returned values, and gives them."""
+        """Lower a loop that contains a return: make the flag and the returned values loop-carried, and return them."""
         body = op.regions[0]
         original = [r.type for r in op.results]
         op.operands += [builder.const(False, BOOL), *self.poison(self.types, builder)]
@@ -231,7 +236,7 @@ class _Lowering:
         return self.extend_results(op)
 
     def in_loop(self, region: Region, results: list[Type]) -> None:
-        """Turns each return inside a loop with such results into a break."""
+        """Replace each return in a loop's body by a `break`; `results` are the types of the loop's original results."""
         source, region.ops = region.ops, []
         builder = Builder(region)
         for op in source:
@@ -252,7 +257,10 @@ class _Lowering:
                     self.in_loop(inner, results)
 
     def break_on(self, flag: Value, values: list[Value], results: list[Type], builder: Builder, always: bool) -> bool:
-        """Leaves the outer loop where the inner one has returned; True when it always has."""
+        """Break from the outer loop if the inner one has returned.
+
+        `always` is True if the inner loop always returns. Returns `always`.
+        """
         if always:
             builder.op("break", *self.poison(results, builder), flag, *values)
             return True

@@ -1,10 +1,9 @@
-"""Replaces mathematical functions by formulas of arithmetic, accurate to a few ULP on any device.
+"""Expand mathematical functions (exp, log, sin, pow, ...) into arithmetic that is accurate to a few ULP on any device.
 
-Before: exp, log, sin, pow and their kin as single operations. After: none that a device would compute loosely or not at
-all; f16 is computed in f32 and rounded. With the function attribute `fast_math`, f32 and f16 keep those that
-GLSL.std.450 has. The formulas need no fused multiply-add and no float controls; operations whose order matters are
-marked `exact`. The bounds are those of the op table's column `ulp`, for results that are normal numbers. Leaves
-operations for `lower_arithmetic`.
+Operations that devices implement imprecisely or not at all are expanded; f16 is computed in f32 and rounded. With the
+function attribute `fast_math`, f32 and f16 functions in GLSL.std.450 are kept. The formulas need neither fused
+multiply-add nor float controls; operations whose order matters are marked `exact`. The error bounds are those of the op
+table's column `ulp`, for results that are normal numbers. The expansions contain operations for `lower_arithmetic`.
 """
 
 from __future__ import annotations
@@ -55,9 +54,11 @@ MATH_RULES: dict[str, Rule] = {
 
 @dataclass(frozen=True, slots=True)
 class LowerMath:
-    """`run(module)` works in place and gives the module back. `native` names functions of f32 that the back end has itself,
-    as accurate; kernels with `strict` don't use them. `branches` says that lanes surely come together again after a branch:
-    angles that aren't large then go a short way."""
+    """Expand mathematical functions in place.
+
+    `native` names f32 functions that the back end implements itself as accurately; kernels with `strict` don't use
+    them. `branches` is True if lanes are known to reconverge after a branch; small angles then take a fast path.
+    """
 
     native: frozenset[str] = frozenset()
     branches: bool = False
@@ -72,27 +73,27 @@ def _choose(native: frozenset[str], branches: bool, function: Function, op: Op) 
     rule = MATH_RULES.get(op.name)
     if branches:
         rule = _BRANCHING.get(op.name, rule)
-    found = op.operands[0].type if rule is not None else None
-    if rule is None or not isinstance(found, (Scalar, Vector)) or not found.dtype.is_float:
+    operand_type = op.operands[0].type if rule is not None else None
+    if rule is None or not isinstance(operand_type, (Scalar, Vector)) or not operand_type.dtype.is_float:
         return None
-    single = found.dtype.bits <= 32
+    single = operand_type.dtype.bits <= 32
     if op.name == "rsqrt" and single:
         return None
     if op.name in native and single and not function.attrs.get("strict"):
-        return partial(_wider, partial(_called, op.name)) if found.dtype is dtypes.f16 else None
+        return partial(_through_f32, partial(_called, op.name)) if operand_type.dtype is dtypes.f16 else None
     if single and function.attrs.get("fast_math"):
         if "float" in OPS[op.name].spirv:
             return None
         rule = _FAST.get(op.name, rule)
-    return partial(_wider, rule) if found.dtype is dtypes.f16 else rule
+    return partial(_through_f32, rule) if operand_type.dtype is dtypes.f16 else rule
 
 
 def _called(name: str, f: Formula, *operands: Term) -> Term:
     return f.call(name, *operands)
 
 
-def _wider(rule: Rule, f: Formula, *operands: Term) -> Term:
-    """The f32 formula, rounded to half precision."""
+def _through_f32(rule: Rule, f: Formula, *operands: Term) -> Term:
+    """Evaluate the f32 formula and round the result to f16."""
     return rule(f, *(x.cast(dtypes.f32) for x in operands)).cast(dtypes.f16)
 
 
@@ -105,6 +106,6 @@ _BRANCHING: dict[str, Rule] = {
     "cos": partial(circular.cos, near=True),
     "tan": partial(circular.tan, near=True),
 }
-"""Rules that branch."""
+"""Rules with a branch for the fast path."""
 
 _FAST: dict[str, Rule] = {"log10": _fast_log10}

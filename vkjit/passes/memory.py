@@ -1,8 +1,7 @@
-"""Which memory accesses may touch the same memory: the alias classes that `cse` and others share.
+"""Alias analysis: alias classes of arrays.
 
-Enters: arrays of a function. Leaves: a class for each; accesses of different classes never overlap. A shared or
-local array is a class of its own, and so is a global array that is `restrict`; all other global arrays are one class.
-A linear view belongs to the class of its array.
+Accesses to arrays of different classes never overlap. A shared, local or `restrict` global array is a class of its own;
+all other global arrays form one class. A linear view belongs to the class of its array.
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ AliasClass = Value | str
 OTHERS = "others"
 """The class of all global arrays without `restrict`."""
 ALL = "all"
-"""Stands for every class that other invocations can see, or that a callee can reach."""
+"""All classes that are visible to other invocations or reachable by a callee."""
 
 
 def origin(array: Value) -> Value:
-    """The parameter or allocation that an array value denotes."""
+    """Return the parameter or allocation that an array value denotes."""
     while array.op is not None and array.op.name == "linear":
         array = array.op.operands[0]
     return array
 
 
 def alias_class(array: Value) -> AliasClass:
-    """The class of an array."""
+    """Return the alias class of an array."""
     root = origin(array)
     owned = isinstance(root.type, Array) and (root.type.space != "global" or root.type.restrict)
     return root if owned else OTHERS
@@ -50,14 +49,14 @@ def _writes(op: Op) -> Iterator[AliasClass]:
 
 
 def written_classes(region: Region, into: dict[Op, frozenset[AliasClass]]) -> frozenset[AliasClass]:
-    """The classes that a region writes; `into` receives those of each operation that writes."""
+    """Return the alias classes that a region writes, and record those of each writing operation in `into`."""
     total: set[AliasClass] = set()
     for op in region.ops:
         inside: Iterable[AliasClass] = _writes(op)
         if op.regions:
             inside = frozenset().union(*(written_classes(inner, into) for inner in op.regions))
-        found = frozenset(inside)
-        if found:
-            into[op] = found
-            total |= found
+        classes = frozenset(inside)
+        if classes:
+            into[op] = classes
+            total |= classes
     return frozenset(total)

@@ -1,7 +1,7 @@
-"""Does index arithmetic in 32 bits where the results are provably the same.
+"""Narrow 64-bit index arithmetic to 32 bits where the results are provably the same.
 
-Enters: a kernel whose offsets are i32 (see `lower_access`). Leaves: a kernel in which what offsets are made of is
-computed in i32, and so are comparisons of, and loops over, values that fit. What remains unused is left to `dce`::
+Takes a kernel whose offsets are i32 (see `lower_access`). Computations that offsets depend on move to i32, and so do
+comparisons of, and loops over, values in its range. The unused 64-bit operations are left to `dce`::
 
     for %zero, %n, %one (%k: index) {          for %zero_1, %n_1, %one_1 (%k_1: i32) {
       %a = mul %k, %m : index                    %c = mul %k_1, %m_1 : i32
@@ -10,11 +10,11 @@ computed in i32, and so are comparisons of, and loops over, values that fit. Wha
       %v = load %x, %o : f32                     ...
       ...
 
-1. The lower 32 bits of a sum, difference, product, and of bitwise operations follow from those of the operands:
-   rounds of cast and operation change places.
-2. Operations that need all bits (comparisons, min, max, divisions) are done in i32 where all operands and the result
-   lie in its range (see `ranges`).
-3. A `for` whose bounds, step and induction variable lie in the range of i32 counts in i32.
+1. The low 32 bits of sums, differences, products and bitwise operations depend only on those of the operands, so the
+   truncation moves from the result to the operands.
+2. Operations that need all bits (comparisons, min, max, divisions) are narrowed if all operands and the result are in
+   the range of i32 (see `ranges`).
+3. A `for` is narrowed if its bounds, step and induction variable are in the range of i32.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 
 @dataclass(frozen=True, slots=True)
 class NarrowIndex:
-    """See the module's docstring."""
+    """Narrow index arithmetic to i32."""
 
     name: ClassVar[str] = "narrow_index"
 
@@ -52,23 +52,29 @@ class NarrowIndex:
 
 
 def _note(fits: set[Op], ranges: Ranges, op: Op) -> None:
-    """Adds an operation that may be done in i32 (rules 2 and 3)."""
+    """Add `op` to `fits` if it may be narrowed by rule 2 or 3."""
     if op.name == "for" and op.operands[0].type == INDEX:
-        numbers = [*(ranges.of(v) for v in op.operands[:3]), ranges.induction(op)]
+        ranges_needed = [*(ranges.of(v) for v in op.operands[:3]), ranges.induction(op)]
     elif op.name in _COMPARISONS and op.operands[0].type == INDEX:
-        numbers = [ranges.of(v) for v in op.operands]
+        ranges_needed = [ranges.of(v) for v in op.operands]
     elif op.name in _ALL_BITS and op.operands[0].type == INDEX:
-        made = ranges.result(op)
-        numbers = [*(ranges.of(v) for v in op.operands), made if made is not None else ranges.of(op.result)]
+        result_range = ranges.result(op)
+        ranges_needed = [
+            *(ranges.of(v) for v in op.operands),
+            result_range if result_range is not None else ranges.of(op.result),
+        ]
     else:
         return
-    if all(I32_RANGE[0] <= low and high <= I32_RANGE[1] for low, high in numbers):
+    if all(I32_RANGE[0] <= low and high <= I32_RANGE[1] for low, high in ranges_needed):
         fits.add(op)
 
 
 @dataclass(slots=True)
 class _Narrowing:
-    """One function. `wanted` holds index values whose lower half is needed, `low` that half once it is there."""
+    """The rewrite of one function.
+
+    `wanted` holds index values whose low half is needed, `low` maps them to it when it has been computed.
+    """
 
     function: Function
     fits: set[Op]
@@ -81,7 +87,7 @@ class _Narrowing:
         if self.wanted:
             self.region(self.function.body)
 
-    # -- what is needed, from the uses back to the definitions
+    # -- demand analysis, backward from uses to definitions
 
     def want(self, region: Region) -> None:
         for op in reversed(region.ops):
@@ -117,9 +123,9 @@ class _Narrowing:
             self.replaced[op.result] = self.half(op.operands[0])
             return
         if op in self.fits and op.name in _COMPARISONS:
-            made = builder.emit(op.name, *(self.half(v) for v in op.operands))
-            made.name = op.result.name
-            self.replaced[op.result] = made
+            narrowed = builder.emit(op.name, *(self.half(v) for v in op.operands))
+            narrowed.name = op.result.name
+            self.replaced[op.result] = narrowed
             return
         if op in self.fits and op.name == "for":
             self.loop(op)
@@ -133,22 +139,22 @@ class _Narrowing:
             self.define(result, builder)
 
     def loop(self, op: Op) -> None:
-        """Rule 3: the body gets an i32 argument, and its first operation makes the old one of it."""
+        """Narrow a `for` (rule 3): its body gets an i32 argument, and a cast at its start recreates the old one."""
         body = op.regions[0]
-        counter = body.args[0]
+        induction = body.args[0]
         op.operands[:3] = [self.half(v) for v in op.operands[:3]]
-        body.args[0] = Value(I32, body, 0, counter.name)
+        body.args[0] = Value(I32, body, 0, induction.name)
         wide = Op("cast", [body.args[0]], [INDEX], {"type": INDEX}, None, op.loc)
         body.ops.insert(0, wide)
-        self.replaced[counter] = wide.result
+        self.replaced[induction] = wide.result
         self.low[wide.result] = body.args[0]
 
     def half(self, value: Value) -> Value:
-        """The lower half of a value that was wanted."""
+        """Return the low half of a wanted value."""
         return self.low[self.replaced.get(value, value)]
 
     def define(self, value: Value, builder: Builder) -> None:
-        """Makes the lower half of a value that is computed in 64 bits, right after it."""
+        """Emit the low half of a wanted value that is computed in 64 bits, right after its definition."""
         if value not in self.wanted or value in self.low:
             return
         op = value.op

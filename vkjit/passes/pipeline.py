@@ -1,11 +1,11 @@
-"""The whole pipeline: from the front end's form to what emitters take.
+"""The pass pipeline, from the front end's IR to the form that emitters take.
 
-Enters: a module in high form (see `ir.verify` for the forms) and the capabilities of the device. Leaves: a module in
-primitive form: one kernel, everything inlined, one `return`, linear arrays, only operations that have an instruction.
+Takes a module in high form (see `ir.verify` for the forms) and the device's capabilities. Produces the primitive form:
+a single kernel with everything inlined, one `return`, linear arrays, and only operations that have an instruction.
 
-Levels: 0 lowers only, 1 also simplifies once, 2 optimises, and simplifies on both sides of the lowering. The
-interpreter takes the high form, checked; what the sanitizer adds comes after inlining, there too. VKJIT_VERIFY=1
-verifies the module before the first and after each group of passes.
+Optimization levels: 0 only lowers, 1 also simplifies once, 2 optimizes, and simplifies before and after the lowering.
+The interpreter runs the high form after the checks; with the sanitizer, it runs the inlined, instrumented form.
+VKJIT_VERIFY=1 verifies the module before the first and after each group of passes.
 """
 
 from __future__ import annotations
@@ -55,30 +55,34 @@ from .workarounds.hide_zeros import HideZeros
 __all__ = ["LLVM_FLOATS", "AfterPass", "own_functions", "passes_for", "run"]
 
 AfterPass = Callable[[str, Module], None]
-"""after_pass(name of the pass, module after it): for `inspect`; must not change the module."""
+"""after_pass(name of the pass, module after it): a callback for `inspect` that must not change the module."""
 
 LLVM_FLOATS = frozenset({"min", "max", "copysign", "isfinite"})
-"""What LLVM has for floats and SPIR-V hasn't."""
+"""Float operations that LLVM implements and SPIR-V doesn't."""
 
 _ONE_THREAD = frozenset({"cpu", "llvm-cpu", "interpreter"})
-"""Kinds of devices that run a workgroup in one thread."""
+"""Kinds of devices that run a workgroup on a single thread."""
 
 _SIMPLIFY: tuple[Pass, ...] = (Fold(), SimplifyBranches(), CSE(), Fold(), DCE())
 
 
 def own_functions(caps: DeviceCaps) -> frozenset[str]:
-    """Functions of f32 that the back end of a device has itself, as accurate as the formulas."""
+    """Return the f32 functions that a device's back end implements itself, as accurately as the formulas."""
     return frozenset({"exp", "exp2"} if "native_exp" in caps.features else ())
 
 
 def _unroll(caps: DeviceCaps) -> Unroll:
-    """Software drivers compile long code slowly; LLVM unrolls by itself what isn't in the way of other passes."""
+    """Return the unrolling pass for a device.
+
+    Software drivers compile long code slowly. LLVM unrolls by itself, so for it only loops over local arrays are
+    unrolled, which enables other passes.
+    """
     budgets = {"cpu": (48, 128, 8), "llvm-cpu": (0, 128, 8)}.get(caps.kind)
     return Unroll(*budgets) if budgets else Unroll()
 
 
 def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False) -> list[tuple[str, Sequence[Pass]]]:
-    """The passes in order, in groups that lead to one form of the IR each."""
+    """Return the passes in order, as (form, passes) pairs: groups of passes, and the IR form that each produces."""
     if "unfolded_constants" in caps.quirks:
         opt_level = max(opt_level, 1)
     simplify = _SIMPLIFY if opt_level >= 1 else ()
@@ -88,15 +92,15 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
     sanitize = Sanitize(caps.kind == "cpu", caps.kind in _ONE_THREAD, caps.shared_bytes)
     tiles = LowerTiles(options_for(caps), caps)
     flat, bounds = (LowerExits(), Inline()), (Bounds(full),)
-    checked = (*flat, *bounds) if sanitized else (*bounds, *flat)  # bounds of loops are told without calls in them
+    checked = (*flat, *bounds) if sanitized else (*bounds, *flat)  # `bounds` can't version loops that contain calls
     level = (DoubtPromises(), CheckAssumptions(), *checked, UseAssumptions(), tiles, sanitize)
-    if caps.kind == "interpreter":  # it checks promises by itself
+    if caps.kind == "interpreter":  # it checks assumptions by itself
         return [("high", high), *([("normal", level)] if sanitized else [])]
     functions = own_functions(caps)
     native, last = (LLVM_FLOATS, "normal") if caps.kind == "llvm-cpu" else (frozenset(), "primitive")
     guard = LoopGuard(caps.loop_cap, caps.subgroup_size, "subgroup_arithmetic" in caps.features)
     fuse = FuseMultiplyAdd(caps.kind not in ("cpu", "llvm-cpu"))  # LLVM fuses by itself, software drivers can't
-    reduce = StrengthReduction(full and caps.kind != "llvm-cpu")  # as above
+    reduce = StrengthReduction(full and caps.kind != "llvm-cpu")  # LLVM does it by itself
     widen = WidenAccess("scalar_loads" in caps.quirks)
     hide = (
         HideZeros("literal_float_zero" in caps.quirks),
@@ -128,8 +132,11 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
 
 
 def run(module: Module, caps: DeviceCaps, opt_level: int = 2, *, after_pass: AfterPass | None = None) -> Module:
-    """Lowers a module for a device. Raises CompileError for what only the whole program shows, such as barriers in
-    divergent control flow; InternalError for an unknown level."""
+    """Lower a module for a device.
+
+    `after_pass` is called after each pass. Raises CompileError for errors that need whole-program analysis, such as
+    barriers in divergent control flow.
+    """
     checked = bool(switch("VKJIT_VERIFY"))
     if checked:
         verify(module)

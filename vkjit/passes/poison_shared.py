@@ -1,14 +1,14 @@
-"""Fills the shared memory of debug kernels at their start, so that what nobody wrote shows.
+"""Fill the shared memory of debug kernels with poison at their start, to expose reads of uninitialized memory.
 
-Enters and leaves: a kernel in normal form without calls, its arrays linear::
+Takes a kernel in normal form without calls, with linear arrays::
 
     %s = shared : shared<f32, 256>    ->     %s = shared : shared<f32, 256>          (at the kernel's start)
                                              for %k = 0, 4, 1 { store %s, %k * 64 + %local, nan }
                                              barrier
 
-1. Floats are filled with NaN, all else with the byte 0xAA, as the interpreter does.
-2. The loop's bounds are constants, the same for all invocations: what bounds the rounds of loops stays known.
-3. Nothing happens in kernels without the attribute `debug`, and where the sanitizer looks at each read anyway.
+1. As in the interpreter, floats are filled with NaN, booleans with true, and integers with the byte 0xAA.
+2. The loop's bounds are constants, so the kernel's total trip count stays bounded (see `trip_bound`).
+3. Only kernels with the attribute `debug` are changed, and none under the sanitizer, which checks each read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ POISON_BYTE = 0xAA
 
 @dataclass(frozen=True, slots=True)
 class PoisonShared:
-    """See the module's docstring."""
+    """Fill shared arrays of debug kernels with poison."""
 
     name: ClassVar[str] = "poison_shared"
 
@@ -42,7 +42,7 @@ class PoisonShared:
         arrays: list[Op] = [op for op in kernel.body.walk() if op.name == "shared"]
         if not arrays:
             return module
-        _take_out(kernel.body)
+        _remove_allocations(kernel.body)
         builder = Builder(Region(), kernel.loc)
         builder.region.ops += arrays
         local = _local_index(builder, kernel.attrs["local_size"])
@@ -55,16 +55,16 @@ class PoisonShared:
         return module
 
 
-def _take_out(region: Region) -> None:
-    """Removes the allocations: they go to the kernel's start."""
+def _remove_allocations(region: Region) -> None:
+    """Remove the allocations of shared arrays, which move to the kernel's start."""
     region.ops = [op for op in region.ops if op.name != "shared"]
     for op in region.ops:
         for inner in op.regions:
-            _take_out(inner)
+            _remove_allocations(inner)
 
 
 def _local_index(builder: Builder, sizes: tuple[int, int, int]) -> Value:
-    """The number of the invocation in its workgroup."""
+    """Emit the linear index of the invocation in its workgroup."""
     number = builder.const(0, I32)
     for dim in (2, 1, 0):
         scaled = builder.emit("mul", number, builder.const(sizes[dim], I32))
@@ -73,19 +73,19 @@ def _local_index(builder: Builder, sizes: tuple[int, int, int]) -> Value:
 
 
 def _fill(builder: Builder, array: Value, local: Value, size: int) -> None:
-    """All invocations together store the poison, each into every `size`-th element."""
+    """Emit the loop in which each of `size` invocations stores poison to every `size`-th element."""
     kind = array.type
     assert isinstance(kind, Array)
     count = math.prod(kind.shape or ())
     body = Region([I32], ["k"])
     with builder.at(body):
-        place = builder.emit("add", builder.emit("mul", body.args[0], builder.const(size, I32)), local)
+        index = builder.emit("add", builder.emit("mul", body.args[0], builder.const(size, I32)), local)
         value = builder.const(_poison(kind.dtype), kind.element)
         if count % size:
-            with builder.when(builder.emit("lt", place, builder.const(count, I32))):
-                builder.op("store", array, place, value)
+            with builder.when(builder.emit("lt", index, builder.const(count, I32))):
+                builder.op("store", array, index, value)
         else:
-            builder.op("store", array, place, value)
+            builder.op("store", array, index, value)
         builder.op("continue")
     low, high, step = (builder.const(number, I32) for number in (0, -(-count // size), 1))
     builder.op("for", low, high, step, types=[], regions=[body])

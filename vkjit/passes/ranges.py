@@ -1,9 +1,8 @@
-"""Between which numbers integer values lie, as far as the program shows it.
+"""Range analysis of integer values.
 
-Enters: a kernel. Leaves: an interval for each integer value where it is defined, and, through `Ranges.visit`, what is
-known at each operation: the condition of an `if` is a fact inside its regions, and after it where the other region
-exits. A value without an entry may be anything of its type. Operations that could leave the range of `index` give no
-interval.
+Finds an interval for each integer value at its definition. `Ranges.visit` sees each operation with the ranges that hold
+there: conditions refine them inside the regions of an `if`, and after it if the other region exits. A value without an
+entry has the full range of its type, and so have results that may overflow.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ from ..ir.types import Array, Scalar
 __all__ = ["I32_RANGE", "Interval", "Ranges"]
 
 Interval = tuple[int, int]
-"""Both ends belong to it."""
+"""(low, high), both inclusive."""
 
 I32_RANGE: Interval = (-(1 << 31), (1 << 31) - 1)
 _INDEX_RANGE: Interval = (-(1 << 63), (1 << 63) - 1)
-_LARGEST_GROUP = (1 << 16, 1 << 16, 1 << 16)  # what a device function may be called from
+_LARGEST_GROUP = (1 << 16, 1 << 16, 1 << 16)  # bounds for device functions, whose callers' workgroup size isn't known
 _INVERSE = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "eq": "ne", "ne": "eq"}
 
 
 @dataclass(slots=True)
 class Ranges:
-    """The analysis of one function; `visit` is called with each operation, when the facts of its place hold."""
+    """The analysis of one function. `visit(self, op)` is called for each operation with the ranges that hold at it."""
 
     function: Function
     visit: Callable[[Ranges, Op], None]
@@ -40,10 +39,10 @@ class Ranges:
         self.region(self.function.body)
 
     def of(self, value: Value) -> Interval:
-        """What is known about an integer value here."""
-        found = self.table.get(value)
-        if found is not None:
-            return found
+        """Return the range of an integer value at the current operation."""
+        interval = self.table.get(value)
+        if interval is not None:
+            return interval
         assert isinstance(value.type, Scalar)
         bits, signed = value.type.dtype.bits, value.type.dtype.is_signed
         return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
@@ -80,12 +79,12 @@ class Ranges:
             for region in op.regions:
                 self.region(region)
         elif len(op.results) == 1 and _is_integer(op.result):
-            found = self.result(op)
-            if found is not None and _inside(found, self.of(op.result)):
-                self.table[op.result] = found
+            interval = self.result(op)
+            if interval is not None and _inside(interval, self.of(op.result)):
+                self.table[op.result] = interval
 
     def induction(self, op: Op) -> Interval:
-        """All values that the induction variable of a `for` can have."""
+        """Return the range of a `for`'s induction variable."""
         low, high, step = (self.of(v) for v in op.operands[:3])
         if step[0] > 0:
             return low[0], max(low[0], high[1] - 1)
@@ -121,7 +120,7 @@ class Ranges:
             self.narrow(y, max(x0, y0), min(x1, y1))
 
     def narrow(self, value: Value, low: int, high: int) -> None:
-        if low <= high:  # else the place is never reached
+        if low <= high:  # otherwise the code is unreachable
             self.undo.append((value, self.table.get(value)))
             self.table[value] = (low, high)
 
@@ -197,7 +196,7 @@ def _remainder(a: Interval, b: Interval) -> Interval | None:
 
 
 def _quotient(a: Interval, b: Interval) -> Interval | None:
-    """Truncated division agrees with the floor where nothing is negative."""
+    """Return the range of a truncating division of a non-negative dividend, which is the floor division."""
     return _floordiv(a, b) if a[0] >= 0 else None
 
 

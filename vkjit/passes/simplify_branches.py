@@ -1,11 +1,9 @@
-"""Removes control flow that isn't needed.
+"""Simplify control flow. Works on any form.
 
-Enters and leaves: any form. In the order of the rules:
-
-1. An `if` whose condition is a constant becomes its region; after a region that exits, nothing follows.
-2. A result of an `if` that is the same value both ways is that value; a result that is true one way and false the
-   other is the condition, or its complement.
-3. An `if` whose regions only compute a few cheap things becomes `select`s; one that does nothing goes::
+1. An `if` with a constant condition is replaced by the region taken; code after a region that exits is removed.
+2. A result of an `if` that is the same value in both regions is replaced by that value; a result that is true in one
+   region and false in the other is replaced by the condition or its negation.
+3. An `if` whose regions contain only a few cheap operations is converted to `select`s; an empty one is removed::
 
        %m = if %c : f32 {                    %a = mul %x, %two : f32
          %a = mul %x, %two : f32             %m = select %c, %a, %x : f32
@@ -14,10 +12,10 @@ Enters and leaves: any form. In the order of the rules:
          yield %x
        }
 
-4. An `if` of `not c` takes its regions in the other order.
-5. A `for` that never runs is its initial values; a value that is carried round a loop unchanged is its initial value.
+4. An `if` of `not c` becomes an `if` of `c` with its regions swapped.
+5. A `for` with zero iterations is replaced by its initial values, and so is a loop-carried value that never changes.
 
-What rule 3 moves may run where it would not have run: it is speculatable, not convergent, and costs less than a branch.
+Operations that rule 3 speculates are speculatable, not convergent, and cheaper than a branch.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ _FREE = frozenset({"const", "poison", "bitcast"})
 
 @dataclass(frozen=True, slots=True)
 class SimplifyBranches:
-    """`budget` is the number of operations that an `if` may hold to become `select`s (rule 3)."""
+    """Simplify branches and loops; `budget` is the maximum cost of an `if` that becomes `select`s (rule 3)."""
 
     budget: int = 6
     name: ClassVar[str] = "simplify_branches"
@@ -53,7 +51,10 @@ class SimplifyBranches:
 
 
 class _Simplifier:
-    """One function; `replaced` is applied to operands as they are met, and once more at the end (for loop bodies)."""
+    """The rewrite of one function.
+
+    `replaced` is applied to operands as operations are visited, and once more at the end, for loop bodies.
+    """
 
     def __init__(self, function: Function, budget: int) -> None:
         self.function = function
@@ -66,7 +67,7 @@ class _Simplifier:
         return value
 
     def region(self, region: Region) -> None:
-        """Simplifies the operations of a region, those inside an operation before the operation itself."""
+        """Simplify the operations of a region, nested regions first."""
         source, region.ops = region.ops, []
         for op in source:
             op.operands[:] = [self.current(value) for value in op.operands]
@@ -80,7 +81,7 @@ class _Simplifier:
                 break
 
     def ends(self, op: Op, region: Region) -> bool:
-        """True after the last operation that control can reach; completes the region."""
+        """True if control doesn't continue after `op`; then a missing terminator is added to the region."""
         if OPS[op.name].terminator:
             return True
         if completes(op):
@@ -121,7 +122,7 @@ class _Simplifier:
             region.ops.append(op)
 
     def splice(self, op: Op, taken: Region, region: Region) -> None:
-        """Puts the operations of a region in place of the `if` around it."""
+        """Replace an `if` by the operations of one of its regions."""
         last = taken.terminator
         if last.name == "yield":
             self.replaced.update(zip(op.results, last.operands, strict=True))
@@ -130,7 +131,7 @@ class _Simplifier:
             region.ops += taken.ops
 
     def common_results(self, op: Op, region: Region) -> None:
-        """Rule 2, which makes results fewer and leaves the rest."""
+        """Apply rule 2: remove the results that it replaces and keep the others."""
         builder = Builder(region, op.loc)
         pairs = list(zip(*(inner.terminator.operands for inner in op.regions), strict=True))
         same = [self.common_value(op.operands[0], x, y, builder) for x, y in pairs]
@@ -160,7 +161,7 @@ class _Simplifier:
         return None
 
     def is_cheap(self, op: Op) -> bool:
-        """Rule 3's conditions."""
+        """True if an `if` meets the conditions of rule 3."""
         if not all(isinstance(r.type, Scalar) for r in op.results):
             return False
         cost = len(op.results)
@@ -176,12 +177,12 @@ class _Simplifier:
         builder = Builder(region, op.loc)
         for result, (x, y) in zip(op.results, pairs, strict=True):
             select = Op("select", [op.operands[0], x, y], [result.type], {}, None, op.loc)
-            found = fold_op(select, builder)
-            if found is None:
+            replacement = fold_op(select, builder)
+            if replacement is None:
                 region.ops.append(select)
-                found = select.results
-            found[0].name = found[0].name or result.name
-            self.replaced[result] = found[0]
+                replacement = select.results
+            replacement[0].name = replacement[0].name or result.name
+            self.replaced[result] = replacement[0]
 
     # -- loops
 
@@ -194,31 +195,31 @@ class _Simplifier:
         region.ops.append(op)
 
     def invariants(self, op: Op) -> None:
-        """Carried values that every round passes on unchanged (rule 5); what is left unused is for `dce` to remove."""
+        """Replace loop-carried values that every iteration passes on unchanged (rule 5); `dce` removes them."""
         first = 3 if op.name == "for" else 0
         arguments = op.regions[0].args[1 if first else 0 :]
         exits = list(exits_of(op.regions[0]))
         tied = [a.type for a in arguments] == [r.type for r in op.results]
-        for place, (argument, initial) in enumerate(zip(arguments, op.operands[first:], strict=True)):
+        for position, (argument, initial) in enumerate(zip(arguments, op.operands[first:], strict=True)):
             same = {"continue": True, "break": tied}
             for exit in exits:
-                if place < len(exit.operands):
-                    value = exit.operands[place]
+                if position < len(exit.operands):
+                    value = exit.operands[position]
                     same[exit.name] &= value is argument or self.current(value) is initial
             if same["continue"]:
                 self.replaced[argument] = initial
             if same["continue"] and same["break"]:
-                self.replaced[op.results[place]] = initial
+                self.replaced[op.results[position]] = initial
 
 
 def cost_of(op: Op) -> int:
-    """How much a moved operation counts; far above any budget where it has to stay."""
-    row = OPS[op.name]
+    """Return the cost of speculating or hoisting an operation, 1000 (above any budget) if it must not move."""
+    info = OPS[op.name]
     if op.name in _FREE:
         return 0
-    if row.effect != Effect.NONE or not row.speculatable or row.convergent or op.regions:
+    if info.effect != Effect.NONE or not info.speculatable or info.convergent or op.regions:
         return 1000
-    expensive = row.ulp is not None and row.ulp > 0.5
+    expensive = info.ulp is not None and info.ulp > 0.5
     return 1000 if expensive else 1
 
 

@@ -1,6 +1,6 @@
-"""Scalar replacement: local arrays that are only indexed by constants become values.
+"""Scalar replacement of local arrays that are only indexed by constants.
 
-Enters and leaves: any form::
+Works on any form::
 
     %t = local : local<f32, 2>                 %p = poison : f32
     store %t, %zero, %a
@@ -11,15 +11,15 @@ Enters and leaves: any form::
       store %t, %zero, %y
       continue %y                                continue %y, %y
     }                                          }
-    %r = load %t, %zero : f32                  (%t1 where %r was)
+    %r = load %t, %zero : f32                  (uses of %r become %t1)
 
-1. An array qualifies where every use is a load or a store at constant indices inside its shape, and it has at most
-   `most` elements. Elements may be vectors; they stay whole.
-2. A load is the value that was stored last; before the first store that is poison.
-3. What an `if` stores it yields, as further results; a side that stores nothing yields what was there before.
-4. What a loop stores it carries, as further carried values; its exits take along what is stored where they stand.
+1. An array is replaced if all its uses are loads and stores at constant, in-range indices, and it has at most `most`
+   elements. Vector elements are kept whole.
+2. A load is replaced by the last stored value, or by poison if there is none.
+3. Elements that an `if` stores to become further results; a region without stores yields the previous values.
+4. Elements that a loop stores to become further loop-carried values; its exits pass on the current values.
 
-What is carried for nothing is left to `dce`. Structs need no rule: in the IR their fields are values of their own.
+Redundant loop-carried values are left to `dce`. Structs need no rule: in the IR, their fields are separate values.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from ..ir.types import Array
 __all__ = ["ScalarReplacement"]
 
 Slot = tuple[Value, int]
-"""A local array and the position of an element in it."""
+"""(array, offset): a local array and the linear offset of an element."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScalarReplacement:
-    """`most`: elements of the largest array that is replaced."""
+    """Replace local arrays of at most `most` elements by values."""
 
     most: int = 128
     name: ClassVar[str] = "sroa"
@@ -55,21 +55,21 @@ class ScalarReplacement:
         return module
 
     def qualifying(self, function: Function) -> frozenset[Value]:
-        """The arrays of rule 1."""
-        found: set[Value] = set()
+        """Return the arrays that meet rule 1."""
+        arrays: set[Value] = set()
         for op in function.body.walk():
             if op.name == "local" and math.prod(op.attrs["type"].shape) <= self.most:
-                found.add(op.result)
-            elif found:
-                place = op.operands[0] if op.name in ("load", "store") else None
-                if place is not None and place in found and _position(op) is None:
-                    found.discard(place)
-                found.difference_update(op.operands[0 if place is None else 1 :])
-        return frozenset(found)
+                arrays.add(op.result)
+            elif arrays:
+                accessed = op.operands[0] if op.name in ("load", "store") else None
+                if accessed is not None and accessed in arrays and _linear_offset(op) is None:
+                    arrays.discard(accessed)
+                arrays.difference_update(op.operands[0 if accessed is None else 1 :])
+        return frozenset(arrays)
 
 
-def _position(op: Op) -> int | None:
-    """Which element of a local array an access touches; None where that isn't a constant inside the shape."""
+def _linear_offset(op: Op) -> int | None:
+    """Return the linear offset of the accessed element, None if the indices aren't constant and in range."""
     array = op.operands[0].type
     if not isinstance(array, Array) or array.shape is None:
         return None
@@ -77,18 +77,20 @@ def _position(op: Op) -> int | None:
     if not all(map(is_constant, indices)):
         return None
     numbers = [int(constant_of(index)) for index in indices]
-    position = 0
+    offset = 0
     for number, extent in zip(numbers, array.shape, strict=True):
         if not 0 <= number < extent:
             return None
-        position = position * extent + number
-    return position
+        offset = offset * extent + number
+    return offset
 
 
 @dataclass(slots=True)
 class _Replacement:
-    """One function. `values` holds what each slot holds at the current place, `stored` the slots that an operation
-    with regions stores to and that are there before it, in a fixed order.
+    """The rewrite of one function.
+
+    `values` maps slots to their current values. `stored` maps operations with regions to the slots of outer arrays that
+    they store to, in a fixed order.
     """
 
     function: Function
@@ -102,22 +104,22 @@ class _Replacement:
         self.region(self.function.body, (), ())
 
     def collect(self, region: Region) -> dict[Slot, None]:
-        """The slots that a region stores to, of arrays from outside of it; notes those of the operations in it."""
-        found: dict[Slot, None] = {}
+        """Return the slots of outer arrays that a region stores to; fill `stored` for the operations inside."""
+        slots: dict[Slot, None] = {}
         own: set[Value] = set()
         for op in region.ops:
             if op.name == "local":
                 own.add(op.result)
             elif op.name == "store" and op.operands[0] in self.arrays:
-                found[op.operands[0], _position(op) or 0] = None
+                slots[op.operands[0], _linear_offset(op) or 0] = None
             elif op.regions:
                 inside = {slot: None for inner in op.regions for slot in self.collect(inner)}
                 self.stored[op] = tuple(inside)
-                found.update(inside)
-        return {slot: None for slot in found if slot[0] not in own} if own else found
+                slots.update(inside)
+        return {slot: None for slot in slots if slot[0] not in own} if own else slots
 
     def region(self, region: Region, branch: Sequence[Slot], loop: Sequence[Slot]) -> None:
-        """Rewrites a region; `branch` and `loop` are what the `if` and the loop around it pass on."""
+        """Rewrite a region; `branch` and `loop` are the slots that the enclosing `if` and loop pass on."""
         source, region.ops = region.ops, []
         builder = Builder(region)
         for op in source:
@@ -135,11 +137,11 @@ class _Replacement:
     def allocate(self, op: Op, builder: Builder) -> None:
         array = op.attrs["type"]
         fresh = builder.emit("poison", type=array.element)
-        self.values.update({(op.result, position): fresh for position in range(math.prod(array.shape))})
+        self.values.update({(op.result, offset): fresh for offset in range(math.prod(array.shape))})
 
     def access(self, op: Op) -> None:
-        """Rule 2."""
-        slot = (op.operands[0], _position(op) or 0)
+        """Replace a load or store (rule 2)."""
+        slot = (op.operands[0], _linear_offset(op) or 0)
         if op.name == "store":
             self.values[slot] = op.operands[-1]
         else:
@@ -156,7 +158,7 @@ class _Replacement:
             self.loop(op)
 
     def branch(self, op: Op, loop: Sequence[Slot]) -> None:
-        """Rule 3."""
+        """Add the stored slots to the results of an `if` (rule 3)."""
         slots = self.stored[op]
         before = [self.values[slot] for slot in slots]
         for inner in op.regions:
@@ -166,7 +168,7 @@ class _Replacement:
             self.results(op, slots)
 
     def loop(self, op: Op) -> None:
-        """Rule 4."""
+        """Add the stored slots to the loop-carried values and results of a loop (rule 4)."""
         slots = self.stored[op]
         before = [self.values[slot] for slot in slots]
         body = op.regions[0]

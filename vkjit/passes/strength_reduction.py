@@ -1,6 +1,6 @@
-"""Carries products of a loop's counter as sums.
+"""Replace induction-variable multiplications by additions (strength reduction).
 
-Enters and leaves: normal or primitive form::
+Works on the normal and primitive forms::
 
     for %lo, %hi, %step (%k: index) {          %first = mul %lo, %n : index
       %p = mul %k, %n : index                  %by = mul %step, %n : index
@@ -10,13 +10,14 @@ Enters and leaves: normal or primitive form::
                                                  continue %next
                                                }
 
-1. One factor is the counter, its conversion to 64 bits, or one of these plus or minus a value from outside the loop;
-   the other factor is a value from outside. Modulo 2**64 the sum is the product exactly.
-2. Only products of 64 bits, but for those with powers of two: a sum of 64 bits costs a fraction of such a product on
-   GPUs and on software drivers. Products of 32 bits cost what sums do, and a carried value more costs a register.
-3. The product stands in the loop's body itself, where every round needs it, and the body goes on from its end alone;
-   a `break` takes the sum along.
-4. At most `most` products of a loop.
+1. One operand is the induction variable i, possibly cast, or x + i or x - i with a loop-invariant x. The other operand
+   is loop-invariant. The additions are exact modulo 2**64.
+2. Only 64-bit multiplications are replaced, except by powers of two: a 64-bit addition costs a fraction of a
+   multiplication on GPUs and software drivers. 32-bit multiplications cost no more than additions, and each
+   loop-carried value needs a register.
+3. The multiplication is directly in the loop's body, so that every iteration executes it, and the body's only
+   `continue` is its terminator. A `break` passes on the current product.
+4. At most `most` multiplications are replaced per loop.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ __all__ = ["StrengthReduction"]
 
 @dataclass(frozen=True, slots=True)
 class StrengthReduction:
-    """Does nothing where `wanted` is False: LLVM does it by itself."""
+    """Reduce at most `most` multiplications per loop; do nothing if `wanted` is False.
+
+    LLVM reduces by itself.
+    """
 
     wanted: bool = True
     most: int = 4
@@ -53,7 +57,7 @@ class StrengthReduction:
 
 @dataclass(frozen=True, slots=True)
 class _Product:
-    """A product that can be carried: start + counter, times factor; `negative`: start - counter instead."""
+    """A multiplication to reduce: (start + i) * factor with the induction variable i, or (start - i) if `negative`."""
 
     op: Op
     factor: Value
@@ -62,7 +66,7 @@ class _Product:
 
 
 class _Reduction:
-    """One function. `depth` counts the loops around each value's definition."""
+    """The rewrite of one function. `depth` is the loop depth of each value's definition."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -85,20 +89,20 @@ class _Reduction:
             region.ops.append(op)
 
     def loop(self, op: Op, before: Builder) -> None:
-        """Rule 3 and 4; `before` appends in front of the loop."""
+        """Reduce multiplications of a loop that meets rules 3 and 4; `before` appends to the preheader."""
         body = op.regions[0]
         exits = list(exits_of(body))
         if body.terminator.name != "continue" or sum(exit.name == "continue" for exit in exits) > 1:
             return
-        found = [product for inner in body.ops if (product := self.product(inner, body.args[0]))]
-        for product in found[: self.most]:
+        products = [product for inner in body.ops if (product := self.product(inner, body.args[0]))]
+        for product in products[: self.most]:
             self.carry(op, product, exits, before)
 
     def outside(self, value: Value) -> bool:
         return is_constant(value) or self.depth.get(value, self.loops) < self.loops
 
     def product(self, op: Op, counter: Value) -> _Product | None:
-        """Rules 1 and 2."""
+        """Return the reducible multiplication that an operation is by rules 1 and 2, or None."""
         if op.name != "mul" or not isinstance(op.result.type, Scalar):
             return None
         dtype = op.result.type.dtype
@@ -114,7 +118,7 @@ class _Reduction:
         return None
 
     def shifted(self, value: Value, counter: Value) -> tuple[Value, bool] | None:
-        """(start, negative) of a value that is start plus or minus the counter, or the counter minus a constant's."""
+        """Match start + i, i + start or start - i with the induction variable i; return (start, negative) or None."""
         op = value.op
         if op is None or op.name not in ("add", "sub"):
             return None
@@ -148,7 +152,7 @@ class _Reduction:
 
     @staticmethod
     def again(value: Value, type: Scalar, before: Builder) -> Value:
-        """A value from outside in front of the loop, in the product's type; constants may stand inside, and are copied."""
+        """Return a loop-invariant value in the product's type, in the preheader; constants are copied there."""
         if is_constant(value):
             return before.const(wrapped(constant_of(value), type.dtype), type)
         return before.cast(value, type)

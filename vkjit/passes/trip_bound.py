@@ -1,8 +1,8 @@
-"""How often loops run, as an expression that the host evaluates from a launch's arguments.
+"""Symbolic upper bounds of trip counts, which the host evaluates for a launch's arguments.
 
-Enters: a kernel. Leaves: `TripBound`, a small tree over constants, extents, integer scalar parameters and the grid: an
-upper bound for any values of these; None where a loop depends on anything else. Bounds travel with artifacts as
-JSON. Values are followed as intervals: `lower` and `upper` trees.
+A `TripBound` is a small expression tree over constants, extents, integer scalar parameters and the grid. It is an upper
+bound for all values of these; a loop that depends on anything else has none. Bounds are stored in artifacts as JSON.
+The analysis computes intervals of values, whose ends are such trees.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from ..ir.types import Array, Scalar
 __all__ = ["UNBOUNDED", "Intervals", "TripBound", "bound_from_json", "bound_to_json", "constant"]
 
 UNBOUNDED = 1 << 62
-"""What a bound evaluates to where it doesn't hold: an intermediate value left its type, a divisor wasn't positive."""
+"""The value of a bound that doesn't hold, as an intermediate value overflows its type or a divisor isn't positive."""
 
-_MOST_LANES = 128
-_LARGEST = 64  # nodes of an interval; what is larger counts as unknown
-_DEEPEST = 100  # operations between a value and what it is made of
+_MAX_LANES = 128
+_MAX_INTERVAL_SIZE = 64  # nodes of an interval; larger ones are dropped
+_MAX_DEPTH = 100  # recursion limit over operands
 
 
 @dataclass(frozen=True, slots=True)
 class TripBound:
-    """A node: `kind` with the integers and nodes that it takes.
+    """A node of the tree: `kind`, with integer operands (`numbers`) and subtrees (`nodes`).
 
-    "constant" n; "extent" of argument, axis; "scalar" of argument; "groups" along axis; "add", "sub", "mul", "min",
-    "max", "floordiv", "ceildiv" of two nodes; "fit" of a node to the range between two numbers.
+    Kinds with their numbers: "constant" (n); "extent" (argument, axis); "scalar" (argument); "groups" (axis). Kinds
+    with two subtrees: "add", "sub", "mul", "min", "max", "floordiv", "ceildiv". "fit" (low, high) asserts that its
+    subtree is in that range.
     """
 
     kind: str
@@ -44,9 +45,10 @@ class TripBound:
         scalars: Mapping[int, int],
         groups: tuple[int, int, int] = (1, 1, 1),
     ) -> int:
-        """The bound for one launch: shapes and scalars by the number of the user's parameter, and the whole grid.
+        """Evaluate the bound for one launch.
 
-        Gives `UNBOUNDED` where the bound doesn't hold.
+        `extents` and `scalars` map indices of the user's parameters to shapes and values; `groups` is the grid. Returns
+        `UNBOUNDED` if the bound doesn't hold.
         """
         try:
             return self._value(extents, scalars, groups)
@@ -72,15 +74,15 @@ class TripBound:
         return _COMPUTE[self.kind](*values)
 
     def depends_on(self, scalar: int) -> bool:
-        """Whether the bound follows from scalar argument number `scalar`."""
+        """True if the bound depends on the scalar argument with index `scalar`."""
         return (self.kind == "scalar" and self.numbers[0] == scalar) or any(n.depends_on(scalar) for n in self.nodes)
 
     def size(self) -> int:
-        """The number of nodes."""
+        """Return the number of nodes."""
         return 1 + sum(inner.size() for inner in self.nodes)
 
     def is_constant(self) -> bool:
-        """True where no launch changes the value."""
+        """True for a constant node."""
         return self.kind == "constant"
 
 
@@ -102,12 +104,12 @@ _COMPUTE: dict[str, Callable[[int, int], int]] = {
 
 
 def constant(number: int) -> TripBound:
-    """A node that no launch changes."""
+    """Return a constant node."""
     return TripBound("constant", (number,))
 
 
 def node(kind: str, x: TripBound, y: TripBound) -> TripBound:
-    """An operation of two nodes, computed where both are constant."""
+    """Return an operation on two nodes, folding constants and neutral operands."""
     if x.is_constant() and y.is_constant():
         try:
             return constant(_COMPUTE[kind](x.numbers[0], y.numbers[0]))
@@ -123,36 +125,36 @@ def node(kind: str, x: TripBound, y: TripBound) -> TripBound:
 
 
 def bound_to_json(bound: TripBound | None) -> Any:
-    """Lists and numbers that `bound_from_json` reads."""
+    """Return the bound as JSON-compatible lists, for `bound_from_json`."""
     if bound is None:
         return None
     return [bound.kind, list(bound.numbers), [bound_to_json(inner) for inner in bound.nodes]]
 
 
 def bound_from_json(data: Any) -> TripBound | None:
-    """The bound that `bound_to_json` wrote; ValueError for anything else."""
+    """Return the bound that `bound_to_json` wrote. Raises ValueError for malformed data."""
     if data is None:
         return None
     kind, numbers, nodes = data
-    known = {"constant": (1, 0), "extent": (2, 0), "scalar": (1, 0), "groups": (1, 0), "fit": (2, 1)}
-    if kind not in _COMPUTE and kind not in known:
+    arities = {"constant": (1, 0), "extent": (2, 0), "scalar": (1, 0), "groups": (1, 0), "fit": (2, 1)}
+    if kind not in _COMPUTE and kind not in arities:
         raise ValueError(f"no trip bound is of kind {kind!r}")
     inner = tuple(bound for bound in map(bound_from_json, nodes) if bound is not None)
-    if (len(numbers), len(inner)) != known.get(kind, (0, 2)) or not all(type(n) is int for n in numbers):
+    if (len(numbers), len(inner)) != arities.get(kind, (0, 2)) or not all(type(n) is int for n in numbers):
         raise ValueError(f"malformed trip bound {data!r}")
     return TripBound(kind, tuple(numbers), inner)
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """lower <= value <= upper."""
+    """A symbolic interval: lower <= value <= upper."""
 
     lower: TripBound
     upper: TripBound
 
 
 class Intervals:
-    """Follows the values of one function. `fit` nodes guard each step that could wrap around."""
+    """Symbolic interval analysis of one function. `fit` nodes guard each operation that could wrap around."""
 
     def __init__(self, function: Function) -> None:
         self.function = function
@@ -163,7 +165,7 @@ class Intervals:
         self.depth = 0
 
     def trips(self, loop: Op) -> TripBound | None:
-        """Upper bound of the number of rounds of a `for`; None where it isn't known."""
+        """Return an upper bound of a `for`'s trip count, None if none is known."""
         if loop.name != "for":
             return None
         low, high, step = loop.operands[:3]
@@ -179,11 +181,11 @@ class Intervals:
         return node("max", constant(0), node("ceildiv", distance, by))
 
     def _lower(self, value: Value) -> TripBound | None:
-        found = self.interval(value)
-        return None if found is None else found.lower
+        interval_of_value = self.interval(value)
+        return None if interval_of_value is None else interval_of_value.lower
 
     def _distance(self, high: Value, low: Value) -> TripBound | None:
-        """Upper bound of high - low; sees through high = low + x and high = min(low + x, y)."""
+        """Return an upper bound of high - low; looks through high = low + x and high = min(low + x, y)."""
         op = high.op
         if op is not None and op.name == "add" and low in op.operands:
             other = self.interval(op.operands[1 - op.operands.index(low)])
@@ -195,11 +197,11 @@ class Intervals:
         return None if upper is None or lower is None else node("sub", upper.upper, lower.lower)
 
     def interval(self, value: Value) -> Interval | None:
-        """The interval of an integer value, None where nothing is known."""
+        """Return the interval of an integer value, None if nothing is known."""
         if value not in self.known:
             self.known[value] = None
             self.depth += 1
-            if self.depth < _DEEPEST:
+            if self.depth < _MAX_DEPTH:
                 self.known[value] = self._find(value)
             self.depth -= 1
         return self.known[value]
@@ -216,14 +218,14 @@ class Intervals:
             return Interval(exact, exact)
         if op.name == "extent":
             return self._extent(op)
-        given = self._id(op)
-        if given is not None:
-            return given
+        id_interval = self._id(op)
+        if id_interval is not None:
+            return id_interval
         inner = [self.interval(v) for v in op.operands if isinstance(getattr(v.type, "dtype", None), DType)]
-        found = _RULES[op.name](op, inner) if op.name in _RULES else None
-        if found is None or found.lower.size() + found.upper.size() > _LARGEST:
+        result = _RULES[op.name](op, inner) if op.name in _RULES else None
+        if result is None or result.lower.size() + result.upper.size() > _MAX_INTERVAL_SIZE:
             return None
-        return _fitted(found, dtype)
+        return _fit(result, dtype)
 
     def _argument(self, value: Value, owner: Region) -> Interval | None:
         if owner is self.function.body:
@@ -265,16 +267,16 @@ class Intervals:
             "local_id": (constant(0), node("sub", size, one)),
             "group_id": (constant(0), node("sub", groups, one)),
             "global_id": (constant(0), node("sub", node("mul", groups, size), one)),
-            "lane_id": (constant(0), constant(_MOST_LANES - 1)),
-            "subgroup_size": (one, constant(_MOST_LANES)),
+            "lane_id": (constant(0), constant(_MAX_LANES - 1)),
+            "subgroup_size": (one, constant(_MAX_LANES)),
             "subgroup_id": (constant(0), constant(whole)),
             "num_subgroups": (one, constant(whole)),
         }
         return Interval(*ends[op.name]) if op.name in ends else None
 
 
-def _fitted(found: Interval, dtype: DType) -> Interval | None:
-    """The interval, void where it leaves the type; constants are checked at once."""
+def _fit(found: Interval, dtype: DType) -> Interval | None:
+    """Restrict an interval to a type's range by `fit` nodes; return None if a constant end is out of range."""
     low = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
     high = low + (1 << dtype.bits) - 1
     ends = []
@@ -321,7 +323,7 @@ def _product(_op: Op, xs: list[Interval | None]) -> Interval | None:
 
 
 def _non_negative(bound: TripBound) -> bool:
-    """True where no launch makes the node negative."""
+    """True if the node is non-negative in all launches."""
     if bound.kind == "constant":
         return bound.numbers[0] >= 0
     if bound.kind in ("add", "mul", "min", "floordiv", "ceildiv", "fit"):
@@ -338,7 +340,10 @@ def _fold(kind: str, nodes: Sequence[TripBound]) -> TripBound:
 
 
 def _quotient(op: Op, xs: list[Interval | None]) -> Interval | None:
-    """By a positive divisor; truncation differs from flooring by at most one below zero."""
+    """Return the interval of a quotient by a positive divisor.
+
+    For negative dividends, truncation may give one more than flooring, hence the upper end by ceiling division.
+    """
     x, y = xs
     if x is None or y is None:
         return None
@@ -350,7 +355,7 @@ def _quotient(op: Op, xs: list[Interval | None]) -> Interval | None:
 
 
 def _remainder(_op: Op, xs: list[Interval | None]) -> Interval | None:
-    """Modulo a positive divisor, rounded down."""
+    """Return the interval of a floor modulo with a positive divisor."""
     y = xs[1]
     if y is None:
         return None
@@ -374,7 +379,7 @@ def _shift(op: Op, xs: list[Interval | None]) -> Interval | None:
     return Interval(node(kind, x.lower, factor), node(kind, x.upper, factor))
 
 
-def _choice(_op: Op, xs: list[Interval | None]) -> Interval | None:
+def _select_interval(_op: Op, xs: list[Interval | None]) -> Interval | None:
     x, y = xs[-2:]
     if x is None or y is None:
         return None
@@ -400,7 +405,7 @@ _RULES: dict[str, _Rule] = {
     "and": _mask,
     "shl_raw": _shift,
     "shr_raw": _shift,
-    "select": _choice,
+    "select": _select_interval,
     "cast": _same,
     "assume_uniform": _same,
 }

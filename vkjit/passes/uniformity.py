@@ -1,21 +1,21 @@
-"""Which values and which places in the program are the same for all invocations, and why others aren't.
+"""Uniformity analysis: which values and control flow are the same for all invocations, and why others diverge.
 
-Enters: a module in high form. Leaves: for each value of the kernel a scope ("workgroup": equal in all invocations of
-a workgroup, "subgroup": in those of a subgroup) or the reason of its divergence; `check_uniformity` raises
-CompileError where a barrier or a collective may be reached by a part of its scope only.
+Finds for each value of a kernel in high form a scope ("workgroup": equal in all invocations of a workgroup; "subgroup":
+equal in those of a subgroup) or the reason for its divergence. `check_uniformity` raises CompileError if a barrier or a
+collective may be reached by only part of its scope.
 
-1. A value is uniform as its row of the op table says; ids along an axis of one invocation are uniform.
-2. A load is uniform at a uniform index of an array that nothing can write during the launch.
-3. A result of `if` is divergent if its condition is, unless both regions give the same value; else as what the
-   regions give.
-4. A carried value is as divergent as all that it may be; where a `continue` is reached by some invocations only, they
-   may carry different values. Results of loops likewise with `break` and with the number of rounds.
-5. After a divergent `return`, the rest of the function is divergent; after a divergent `break`, the whole loop; after
-   a divergent `continue`, the rest of the round. A loop with a divergent number of rounds is divergent.
-6. Callees are analysed anew for each call, with what the caller passes.
+1. A value is uniform as its row of the op table says; ids along an axis of size 1 are uniform.
+2. A load is uniform if its index is uniform and nothing can write the array during the launch.
+3. A result of `if` is divergent if the condition is, unless both regions yield the same value; otherwise it is as
+   divergent as the yielded values.
+4. A loop-carried value is as divergent as the values that it may take; if only some invocations reach a `continue`,
+   they may carry different values. The same holds for results of loops, with `break` and the trip count.
+5. After a divergent `return`, the rest of the function is divergent; after a divergent `break`, the whole loop; after a
+   divergent `continue`, the rest of the iteration. A loop with a divergent trip count is divergent.
+6. Callees are analyzed separately for each call, with the caller's arguments.
 
-The analysis starts from "all is uniform" and repeats whole walks until nothing changes; what it has found only ever
-grows, so a walk per chain of loop-carried values suffices (two or three in practice).
+The analysis assumes at first that everything is uniform and repeats walks of the program up to the fixed point.
+Divergence only ever grows, so one walk per chain of loop-carried values suffices (two or three in practice).
 """
 
 from __future__ import annotations
@@ -35,13 +35,16 @@ __all__ = ["CheckUniformity", "Divergence", "Uniformity", "check_uniformity"]
 
 COMPUTED = "computed here"
 SUBGROUP, INVOCATION = 1, 2
-"""How far a divergence reaches: values that differ between subgroups, values that differ between invocations."""
+"""Levels of divergence: between the subgroups of a workgroup, and between the invocations of a subgroup."""
 
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """Why something isn't uniform: `level` is SUBGROUP or INVOCATION, `text` says what was found at `loc`, `cause` what
-    that came from."""
+    """The reason why something isn't uniform.
+
+    `level` is SUBGROUP or INVOCATION, `text` describes what happens at `loc`, and `cause` is the divergence that it
+    comes from.
+    """
 
     level: int
     loc: Loc
@@ -49,7 +52,7 @@ class Divergence:
     cause: Divergence | None = None
 
     def chain(self) -> Iterator[Divergence]:
-        """This and its causes; steps of one computation only once per source line."""
+        """Yield this divergence and its causes, omitting further computations on the same source line."""
         seen: set[tuple[str, int]] = set()
         link: Divergence | None = self
         while link is not None:
@@ -61,31 +64,36 @@ class Divergence:
 
 
 Found = Divergence | None
-"""None: uniform in the workgroup."""
+"""A divergence, or None for what is uniform in the workgroup."""
 
 
-def _worst(*found: Found) -> Found:
-    """The one that reaches furthest; the first of equals."""
+def _widest(*found: Found) -> Found:
+    """Return the divergence with the highest level, the first of equals."""
     return max(found, key=lambda f: f.level if f is not None else 0, default=None)
 
 
 @dataclass(slots=True)
 class _Exits:
-    """The divergences with which a piece of program is left early, by kind of exit."""
+    """The divergences of the early exits in a piece of code, by kind of exit."""
 
     returns: Found = None
     breaks: Found = None
     continues: Found = None
 
     def add(self, other: _Exits) -> None:
-        self.returns = _worst(self.returns, other.returns)
-        self.breaks = _worst(self.breaks, other.breaks)
-        self.continues = _worst(self.continues, other.continues)
+        self.returns = _widest(self.returns, other.returns)
+        self.breaks = _widest(self.breaks, other.breaks)
+        self.continues = _widest(self.continues, other.continues)
 
 
 @dataclass(slots=True)
 class Uniformity:
-    """The analysis of one function in one context: `found` holds the divergent values, `loops` divergent loops."""
+    """The analysis of one function in one calling context.
+
+    `found` holds the divergent values, `loops` the divergent loops, `calls` the analyses of the calls, `returned` the
+    divergences of the returned values, and `promises` the `assume_uniform`s of divergent values. `entry` is the
+    divergence under which the function is called. With `checking`, walks also raise CompileError.
+    """
 
     module: Module
     function: Function
@@ -101,98 +109,101 @@ class Uniformity:
 
     @staticmethod
     def of(module: Module) -> Uniformity:
-        """Analyses the kernel."""
+        """Analyze the module's kernel."""
         analysis = Uniformity(module, module.kernel, others_written=_writes_others(module))
         analysis.settle()
         return analysis
 
     def scope(self, value: Value) -> str | None:
-        """Where a value is uniform: "workgroup" or "subgroup"; None for a divergent one."""
-        found = self.found.get(value)
-        return ("workgroup", "subgroup", None)[found.level if found is not None else 0]
+        """Return the scope in which a value is uniform, "workgroup" or "subgroup"; None if it is divergent."""
+        divergence = self.found.get(value)
+        return ("workgroup", "subgroup", None)[divergence.level if divergence is not None else 0]
 
     def settle(self) -> None:
-        """Walks until nothing changes."""
+        """Walk the function until nothing changes."""
         self.returned = [None] * len(self.function.result_types)
         while self.walk(None):
             pass
 
     def walk(self, entry: Found) -> bool:
-        """One walk over the function, called under `entry`; True if anything was learnt."""
+        """Walk the function once, called under the divergence `entry`. True if anything new was found."""
         self.changed = False
         self.entry = entry
         self.region(self.function.body, None, None)
         return self.changed
 
-    # -- what is known
+    # -- results
 
     def learn(self, value: Value, found: Found) -> None:
-        known = self.found.get(value)
-        if found is not None and (known is None or known.level < found.level):
+        previous = self.found.get(value)
+        if found is not None and (previous is None or previous.level < found.level):
             self.found[value] = found
             self.changed = True
 
     def operands(self, op: Op, values: Sequence[Value]) -> Found:
-        """The worst of some operands, as the reason for a value that `op` computes."""
-        worst = _worst(*(self.found.get(v) for v in values))
+        """Return the divergence of a value that `op` computes from `values`, with their widest one as the cause."""
+        worst = _widest(*(self.found.get(v) for v in values))
         if worst is None or worst.loc == op.loc:
             return worst
         return Divergence(worst.level, op.loc, COMPUTED, worst)
 
-    # -- walking: `outer` is the divergence with which the innermost loop was entered, `inner` what came since
+    # -- walking: `outer` is the divergence with which the innermost loop is entered, `inner` the one since its entry
 
     def region(self, region: Region, outer: Found, inner: Found) -> _Exits:
-        """Walks a region; gives the divergent exits in it."""
+        """Walk a region and return its divergent exits."""
         exits = _Exits()
         for op in region.ops:
-            left = self.operation(op, outer, inner)
-            if left is not None:
-                exits.add(left)
-                inner = _worst(inner, left.returns, left.breaks, left.continues)
+            op_exits = self.operation(op, outer, inner)
+            if op_exits is not None:
+                exits.add(op_exits)
+                inner = _widest(inner, op_exits.returns, op_exits.breaks, op_exits.continues)
         return exits
 
     def operation(self, op: Op, outer: Found, inner: Found) -> _Exits | None:
         if op.name == "if":
             return self.branch(op, outer, inner)
         if op.name in LOOPS:
-            return self.loop(op, _worst(inner, outer))
+            return self.loop(op, _widest(inner, outer))
         if op.name == "call":
-            self.call(op, _worst(inner, outer, self.entry))
+            self.call(op, _widest(inner, outer, self.entry))
             return None
         if op.name in ("return", "break", "continue"):
             return self.exit(op, outer, inner)
         if self.checking:
-            _check(self, op, _worst(inner, outer, self.entry))
-        if op.regions:  # those of operations on tiles run once for each element
+            _check(self, op, _widest(inner, outer, self.entry))
+        if op.regions:  # regions of tile operations run once per element
             elements = Divergence(INVOCATION, op.loc, "the elements of a tile are spread over the invocations")
             for argument in op.regions[0].args:
                 self.learn(argument, elements)
             self.region(op.regions[0], elements, None)
         if op.name == "assume_uniform":
-            self.promise(op, _worst(inner, outer, self.entry))
+            self.promise(op, _widest(inner, outer, self.entry))
         for result in op.results:
             self.learn(result, self.value(op))
         return None
 
     def promise(self, op: Op, control: Found) -> None:
-        """Remembers under which divergence an `assume_uniform` is reached; nothing to doubt where its value is uniform."""
+        """Record the divergence under which an `assume_uniform` is reached, unless its value is provably uniform."""
         if op.operands[0] in self.found:
-            self.promises[op] = _worst(self.promises.get(op), control)
+            self.promises[op] = _widest(self.promises.get(op), control)
 
     def promised(self) -> dict[Op, Found]:
-        """The promises about values that aren't known to be uniform, with the divergence under which they are reached."""
-        found = dict(self.promises)
+        """Return the `assume_uniform`s of values that aren't provably uniform, callees included.
+
+        They are mapped to the divergence under which they are reached.
+        """
+        reached = dict(self.promises)
         for inner in self.calls.values():
             for op, control in inner.promised().items():
-                found[op] = _worst(found.get(op), control)
-        return found
+                reached[op] = _widest(reached.get(op), control)
+        return reached
 
     def exit(self, op: Op, outer: Found, inner: Found) -> _Exits | None:
         control = inner
         if op.name == "return":
-            control = _worst(inner, outer)
-            given = [_worst(self.operands(op, [v]), control) for v in op.operands]
-            merged = [_worst(a, b) for a, b in zip(self.returned, given, strict=True)]
+            control = _widest(inner, outer)
+            operand_divergences = [_widest(self.operands(op, [v]), control) for v in op.operands]
+            merged = [_widest(a, b) for a, b in zip(self.returned, operand_divergences, strict=True)]
             self.changed |= merged != self.returned
             self.returned = merged
         if control is None:
@@ -206,32 +217,32 @@ class Uniformity:
             condition = Divergence(condition.level, op.loc, "this condition differs", condition)
         exits = _Exits()
         for region in op.regions:
-            exits.add(self.region(region, outer, _worst(inner, condition)))
-        given = [r.terminator.operands for r in op.regions if r.terminator.name == "yield"]
-        for place, result in enumerate(op.results):
-            values = [operands[place] for operands in given]
+            exits.add(self.region(region, outer, _widest(inner, condition)))
+        yields = [r.terminator.operands for r in op.regions if r.terminator.name == "yield"]
+        for position, result in enumerate(op.results):
+            values = [operands[position] for operands in yields]
             same = all(v is values[0] for v in values)
-            self.learn(result, _worst(self.operands(op, values), None if same else condition))
+            self.learn(result, _widest(self.operands(op, values), None if same else condition))
         return exits
 
     def loop(self, op: Op, control: Found) -> _Exits:
         first = 3 if op.name == "for" else 0
         body = op.regions[0]
         arguments = body.args[1 if first else 0 :]
-        rounds = self.rounds(op) if first else None
+        trip_count = self.rounds(op) if first else None
         for argument, initial in zip(arguments, op.operands[first:], strict=True):
             self.learn(argument, self.operands(op, [initial]))
-        exits = self.region(body, _worst(control, rounds, self.loops.get(op)), None)
-        left = _worst(rounds, exits.breaks, exits.returns)
-        known = self.loops.get(op)
-        if left is not None and (known is None or known.level < left.level):
-            self.loops[op] = left
+        exits = self.region(body, _widest(control, trip_count, self.loops.get(op)), None)
+        exit_divergence = _widest(trip_count, exits.breaks, exits.returns)
+        previous = self.loops.get(op)
+        if exit_divergence is not None and (previous is None or previous.level < exit_divergence.level):
+            self.loops[op] = exit_divergence
             self.changed = True
-        self.carry(op, arguments, exits, rounds)
+        self.carry(op, arguments, exits, trip_count)
         return _Exits(returns=exits.returns)
 
     def rounds(self, op: Op) -> Found:
-        """The divergence of a counted loop's number of rounds; also learns about its induction variable."""
+        """Return the divergence of a `for`'s trip count; also analyze its induction variable."""
         self.learn(op.regions[0].args[0], self.operands(op, [op.operands[0], op.operands[2]]))
         bounds = self.operands(op, op.operands[:3])
         if bounds is None:
@@ -239,17 +250,17 @@ class Uniformity:
         return Divergence(bounds.level, op.loc, "the number of rounds of this loop differs", bounds)
 
     def carry(self, op: Op, arguments: list[Value], exits: _Exits, rounds: Found) -> None:
-        """Rule 4."""
+        """Analyze the loop-carried values and results of a loop (rule 4)."""
         for exit in exits_of(op.regions[0]):
             targets, differ = (op.results, exits.breaks) if exit.name == "break" else (arguments, exits.continues)
             for target, value in zip(targets, exit.operands, strict=True):
-                self.learn(target, _worst(self.operands(exit, [value]), None if value is target else differ))
+                self.learn(target, _widest(self.operands(exit, [value]), None if value is target else differ))
         if op.name == "for":
             for result, argument in zip(op.results, arguments, strict=True):
                 self.learn(result, self.found.get(argument))
-        left = _worst(rounds, exits.breaks, exits.returns)
+        exit_divergence = _widest(rounds, exits.breaks, exits.returns)
         for result in op.results:
-            self.learn(result, left)
+            self.learn(result, exit_divergence)
 
     def call(self, op: Op, control: Found) -> None:
         callee = self.module.functions[op.attrs["callee"]]
@@ -265,29 +276,29 @@ class Uniformity:
                 pass
         except CompileError as error:
             raise error.with_note(op.loc, f"called from here by {self.function.name}") from None
-        for result, found in zip(op.results, inner.returned, strict=True):
-            self.learn(result, found)
+        for result, divergence in zip(op.results, inner.returned, strict=True):
+            self.learn(result, divergence)
 
     # -- values
 
     def value(self, op: Op) -> Found:
-        """Rules 1 and 2."""
-        word = OPS[op.name].uniformity
+        """Return the divergence of an operation's results (rules 1 and 2)."""
+        rule = OPS[op.name].uniformity
         if op.name.startswith("tile_"):
             return Divergence(SUBGROUP, op.loc, "each subgroup has a tile of its own") if _of_subgroup(op) else None
-        if word in ("always", "workgroup"):
+        if rule in ("always", "workgroup"):
             return None
-        if word == "operands":
+        if rule == "operands":
             return self.operands(op, op.operands)
-        if word == "subgroup":
-            return Divergence(SUBGROUP, op.loc, f"{_surface(op)} differs between the subgroups of a workgroup")
-        if word == "load":
+        if rule == "subgroup":
+            return Divergence(SUBGROUP, op.loc, f"{_source_name(op)} differs between the subgroups of a workgroup")
+        if rule == "load":
             return self.load(op)
         if op.name in ("global_id", "local_id"):
             size = self.module.kernel.attrs.get("local_size", (2, 2, 2))
             if size[op.attrs["dim"]] == 1:
                 return None
-        return Divergence(INVOCATION, op.loc, f"{_surface(op)} differs between the invocations of a workgroup")
+        return Divergence(INVOCATION, op.loc, f"{_source_name(op)} differs between the invocations of a workgroup")
 
     def load(self, op: Op) -> Found:
         array = origin(op.operands[0])
@@ -300,21 +311,21 @@ class Uniformity:
         return Divergence(INVOCATION, op.loc, f"{name} may be written during the launch, so what is read may differ")
 
     def is_read_only(self, array: Value) -> bool:
-        found = array.type
-        if not isinstance(found, Array) or found.space != "global" or found.access != "in":
+        array_type = array.type
+        if not isinstance(array_type, Array) or array_type.space != "global" or array_type.access != "in":
             return False
-        return found.restrict or not self.others_written
+        return array_type.restrict or not self.others_written
 
 
 def _writes_others(module: Module) -> bool:
-    """True when the module writes any global array that others may overlap."""
+    """True if the module writes any global array that may overlap others."""
     ops = (op for function in module.all_functions() for op in function.body.walk())
     writes = (op for op in ops if OPS[op.name].effect in (Effect.WRITE, Effect.READ_WRITE))
     return any(alias_class(op.operands[0]) == OTHERS for op in writes)
 
 
-def _surface(op: Op) -> str:
-    """What the user wrote for an operation."""
+def _source_name(op: Op) -> str:
+    """Return the source-level name of an operation."""
     if "dim" in op.attrs:
         return f"{op.name}({op.attrs['dim']})"
     if op.name.startswith("sg_"):
@@ -333,7 +344,7 @@ def _surface(op: Op) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CheckUniformity:
-    """Raises CompileError for barriers and collectives in divergent control flow; changes nothing."""
+    """Raise CompileError for barriers and collectives in divergent control flow. The module stays unchanged."""
 
     name: ClassVar[str] = "check_uniformity"
 
@@ -343,7 +354,10 @@ class CheckUniformity:
 
 
 def check_uniformity(module: Module) -> None:
-    """See `CheckUniformity`. Modules without such operations aren't analysed."""
+    """Raise CompileError for barriers and collectives in divergent control flow.
+
+    Modules without such operations aren't analyzed.
+    """
     functions = module.all_functions()
     if not any(OPS[op.name].convergent for function in functions for op in function.body.walk()):
         return
@@ -373,12 +387,12 @@ def _check(analysis: Uniformity, op: Op, control: Found) -> None:
 
 
 def _of_subgroup(op: Op) -> bool:
-    """Whether an operation on tiles is one of the subgroup."""
+    """True if a tile operation has subgroup scope."""
     return any(isinstance(v.type, Tile) and v.type.scope == "subgroup" for v in (*op.operands, *op.results))
 
 
 def _check_tile(analysis: Uniformity, op: Op, allowed: int) -> None:
-    """All invocations of the scope name the same tiles, the same places, the same numbers."""
+    """Check that tiles, indices and scalars of a tile operation are uniform in its scope."""
     scope = "subgroup" if allowed else "workgroup"
     for value in (*op.operands, *(v for region in op.regions for v in outer_values(region))):
         why = analysis.found.get(value)
@@ -388,7 +402,7 @@ def _check_tile(analysis: Uniformity, op: Op, allowed: int) -> None:
 
 
 def _check_matrix(analysis: Uniformity, op: Op) -> None:
-    """All invocations of a subgroup name the same matrix, the same place, the same number."""
+    """Check that matrices, indices and scalars of a matrix operation are uniform in the subgroup."""
     for operand in op.operands:
         why = analysis.found.get(operand)
         if why is None or why.level <= SUBGROUP:

@@ -1,6 +1,6 @@
-"""Unrolls counted loops of few rounds.
+"""Fully unroll counted loops with small constant trip counts.
 
-Enters: normal form. Leaves: normal form, without the loops that were unrolled::
+Takes the normal form::
 
     %s = for %zero, %two, %one, %a : f32           %v0 = load %x, %zero : f32
         (%k: index, %c: f32) {                     %s0 = add %a, %v0 : f32
@@ -9,17 +9,18 @@ Enters: normal form. Leaves: normal form, without the loops that were unrolled::
       continue %t                                  %s1 = add %s0, %v1 : f32
     }
 
-1. A loop qualifies where bounds and step are constants and rounds times operations stay within `budget`; within
-   `array_budget` where its counter indexes a local array, which `sroa` can then take apart. Inner loops come first.
-2. A round without inner exits is a copy of the body with the counter's number in its place.
-3. A `continue` inside an `if`: what follows in the round moves to the other side of the `if`, which gives the values
-   that the next round starts from.
-4. A `break` inside an `if`: what follows in the round, and all later rounds, move to the other side of the `if`, which
-   gives the loop's results. So the code grows deep; such loops have at most `MOST_BREAKS` rounds.
-5. Loops in which both occur, or whose exits stand otherwise than alone at the end of one side, stay.
+1. A loop is unrolled if bounds and step are constants and trip count times operations is at most `budget`, or at most
+   `array_budget` if its induction variable indexes a local array, which `sroa` can then replace. Inner loops come
+   first.
+2. An iteration without inner exits is a copy of the body with a constant for the induction variable.
+3. A `continue` inside an `if`: the rest of the iteration moves to the other region of the `if`, whose results are the
+   loop-carried values of the next iteration.
+4. A `break` inside an `if`: the rest of the iteration and all later iterations move to the other region of the `if`,
+   whose results are the loop's results. As the code nests deeply, such loops have at most `MOST_BREAKS` iterations.
+5. Loops with both kinds of inner exits, or with exits other than at the end of one region of an `if`, aren't unrolled.
 
-A loop that guards or bounds would count is gone before `loop_guard` and `trip_bound` look. Barriers and collectives
-keep their place: all invocations go through the same copies in the same order.
+Unrolled loops don't count for `loop_guard` and `trip_bound`, which run later. Barriers and collectives stay valid: all
+invocations execute the same copies in the same order.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _FREE = frozenset({"const", "poison", "yield", "break", "continue", "unreachable
 
 @dataclass(frozen=True, slots=True)
 class Unroll:
-    """`budget`, `array_budget`: operations that an unrolled loop may have (rule 1); `rounds`: the most rounds."""
+    """Unroll loops to at most `budget` or `array_budget` operations (rule 1) and at most `rounds` iterations."""
 
     budget: int = 128
     array_budget: int = 512
@@ -56,14 +57,14 @@ class Unroll:
 
 
 class _Unroller:
-    """One function. `replaced` maps results of unrolled loops."""
+    """The rewrite of one function. `replaced` maps results of unrolled loops to the values that replace them."""
 
     def __init__(self, options: Unroll) -> None:
         self.options = options
         self.replaced: dict[Value, Value] = {}
 
     def region(self, region: Region) -> int:
-        """Unrolls what is inside; gives how many operations the region has then."""
+        """Unroll the loops in a region and return its number of operations afterwards."""
         source, region.ops = region.ops, []
         total = 0
         for op in source:
@@ -75,13 +76,13 @@ class _Unroller:
                 region.ops.append(op)
                 total += size + (op.name not in _FREE)
                 continue
-            results = _Rounds(op, numbers, Builder(region, op.loc)).run()
+            results = _Iterations(op, numbers, Builder(region, op.loc)).run()
             self.replaced.update(zip(op.results, results, strict=True))
             total += size * len(numbers)
         return total
 
     def chosen(self, op: Op, size: int) -> Sequence[int] | None:
-        """The counter's numbers in a loop that is to be unrolled, None for one that stays (rules 1 and 5)."""
+        """Return the values of the induction variable if a loop is to be unrolled (rules 1 and 5), else None."""
         low, high, step = op.operands[:3]
         if not (is_constant(low) and is_constant(high) and is_constant(step)) or constant_of(step) == 0:
             return None
@@ -91,25 +92,25 @@ class _Unroller:
         cost = size * len(numbers)
         if cost > self.options.budget and not (cost <= self.options.array_budget and _indexes_local(op)):
             return None
-        return numbers if _can_leave(op, len(numbers)) else None
+        return numbers if _has_supported_exits(op, len(numbers)) else None
 
 
 def _indexes_local(loop: Op) -> bool:
-    """Whether an index of a local array is the counter, or made of it by one operation."""
-    counter = loop.regions[0].args[0]
-    near = {counter}
+    """True if the induction variable, or a value computed from it by one operation, indexes a local array."""
+    induction = loop.regions[0].args[0]
+    derived = {induction}
     for op in loop.regions[0].walk():
-        if counter in op.operands and len(op.results) == 1:
-            near.add(op.result)
+        if induction in op.operands and len(op.results) == 1:
+            derived.add(op.result)
         if op.name in ("load", "store") and getattr(op.operands[0].type, "space", "") == "local":
             rank = getattr(op.operands[0].type, "rank", 0)
-            if not near.isdisjoint(op.operands[1 : 1 + rank]):
+            if not derived.isdisjoint(op.operands[1 : 1 + rank]):
                 return True
     return False
 
 
-def _can_leave(loop: Op, rounds: int) -> bool:
-    """Whether the exits of a loop's body allow the rules 2 to 4."""
+def _has_supported_exits(loop: Op, rounds: int) -> bool:
+    """True if the exits of a loop's body have a form that rules 2 to 4 handle."""
     body = loop.regions[0]
     inner = [exit for exit in exits_of(body) if exit is not body.terminator]
     if not inner:
@@ -118,36 +119,36 @@ def _can_leave(loop: Op, rounds: int) -> bool:
     if body.terminator.name == "break":
         return False
     if "break" in kinds:
-        return rounds <= MOST_BREAKS and _leaves_by(body, "break")
-    return _leaves_by(body, "continue")
+        return rounds <= MOST_BREAKS and _all_exit_by(body, "break")
+    return _all_exit_by(body, "continue")
 
 
 def _has_exits(op: Op) -> bool:
-    """Whether an operation other than a loop holds exits of the loop around it."""
+    """True if an operation other than a loop contains exits of the enclosing loop."""
     return op.name not in LOOPS and any(True for inner in op.regions for _ in exits_of(inner))
 
 
-def _leaves_by(region: Region, kind: str) -> bool:
-    """Whether each `if` with exits has a side that only ends in an exit of that kind, and one that goes on."""
+def _all_exit_by(region: Region, kind: str) -> bool:
+    """True if in each `if` with exits, one region has a single exit of this kind at its end and the other continues."""
     for op in region.ops:
         if _has_exits(op):
-            side = _leaving_side(op, kind)
-            if side is None or not _leaves_by(op.regions[1 - side], kind):
+            side = _exiting_side(op, kind)
+            if side is None or not _all_exit_by(op.regions[1 - side], kind):
                 return False
     if region.terminator.name == "unreachable":
         return len(region.ops) > 1 and _has_exits(region.ops[-2])
     return region.terminator.name in ("yield", "continue")
 
 
-def _leaving_side(op: Op, kind: str) -> int | None:
+def _exiting_side(op: Op, kind: str) -> int | None:
     for side, region in enumerate(op.regions):
         if region.terminator.name == kind and not any(map(_has_exits, region.ops)):
             return side
     return None
 
 
-class _Rounds:
-    """One loop: builds its rounds one after the other where the builder stands."""
+class _Iterations:
+    """The unrolling of one loop: appends its iterations to the builder's region."""
 
     def __init__(self, loop: Op, numbers: Sequence[int], builder: Builder) -> None:
         self.loop = loop
@@ -166,19 +167,22 @@ class _Rounds:
         return carried
 
     def round(self, number: int, carried: Sequence[Value]) -> list[Value]:
-        """Builds a round (rule 4: with all that follow it); gives the carried values after it, or the results."""
+        """Build iteration `number` and return the loop-carried values after it.
+
+        In loops with `break` (rule 4), also build all later iterations and return the loop's results.
+        """
         if number == len(self.numbers):
             return list(carried)
-        counter = self.body.args[0]
-        assert isinstance(counter.type, Scalar)
-        constant = self.builder.const(wrapped(self.numbers[number], counter.type.dtype), counter.type)
+        induction = self.body.args[0]
+        assert isinstance(induction.type, Scalar)
+        constant = self.builder.const(wrapped(self.numbers[number], induction.type.dtype), induction.type)
         mapping = dict(zip(self.body.args, [constant, *carried], strict=True))
         return self.rest(self.body.ops, mapping, number, [])
 
     def rest(
         self, ops: Sequence[Op], mapping: dict[Value, Value], number: int, after: list[tuple[Op, Sequence[Op]]]
     ) -> list[Value]:
-        """Builds operations of a round; `after` holds the `if`s around them, with what follows each."""
+        """Build the rest of an iteration; `after` holds the enclosing `if`s and the operations after each."""
         for position, op in enumerate(ops):
             self.builder.loc = op.loc
             if _has_exits(op):
@@ -193,8 +197,8 @@ class _Rounds:
     ) -> list[Value]:
         operands = [mapping.get(value, value) for value in op.operands]
         if op.name == "yield":
-            around, following = after[-1]
-            mapping.update(zip(around.results, operands, strict=True))
+            enclosing, following = after[-1]
+            mapping.update(zip(enclosing.results, operands, strict=True))
             return self.rest(following, mapping, number, after[:-1])
         if op.name == "continue" and self.kind == "break":
             return self.round(number + 1, operands)
@@ -204,19 +208,19 @@ class _Rounds:
         self, op: Op, following: Sequence[Op], mapping: dict[Value, Value], number: int,
         after: list[tuple[Op, Sequence[Op]]],
     ) -> list[Value]:  # fmt: skip
-        """Rules 3 and 4."""
-        side = _leaving_side(op, self.kind)
+        """Build an `if` with exits and, in the region that continues, the operations after it (rules 3 and 4)."""
+        side = _exiting_side(op, self.kind)
         sides = [Region(), Region()]
-        for place, source in enumerate(op.regions):
-            with self.builder.at(sides[place]):
-                if place == side:
+        for position, source in enumerate(op.regions):
+            with self.builder.at(sides[position]):
+                if position == side:
                     own = dict(mapping)
-                    sides[place].ops += [clone_op(inner, own) for inner in source.ops[:-1]]
-                    found = [own.get(value, value) for value in source.terminator.operands]
+                    sides[position].ops += [clone_op(inner, own) for inner in source.ops[:-1]]
+                    yielded = [own.get(value, value) for value in source.terminator.operands]
                 else:
-                    found = self.rest(source.ops, dict(mapping), number, [*after, (op, following)])
+                    yielded = self.rest(source.ops, dict(mapping), number, [*after, (op, following)])
                 self.builder.loc = op.loc
-                self.builder.op("yield", *found)
+                self.builder.op("yield", *yielded)
         condition = mapping.get(op.operands[0], op.operands[0])
         types = [result.type for result in self.loop.results]
         self.builder.loc = op.loc

@@ -1,6 +1,6 @@
-"""Joins loads, and stores, of neighbouring elements into one access of up to 16 bytes.
+"""Vectorize memory accesses: merge loads or stores of contiguous elements into one access of up to 16 bytes.
 
-Enters: a kernel in normal form whose global arrays are linear, cleaned by `cse`. Leaves: the same form::
+Takes a kernel in normal form with linear global arrays, after `cse`::
 
                                                  %w = linear %x : array<vec<f32, 4>, 1, in, linear>   (once)
     %a = load %x0, %o : f32                      %q = shr_raw %o, %two : i32
@@ -9,16 +9,17 @@ Enters: a kernel in normal form whose global arrays are linear, cleaned by `cse`
     ...                                          %b = vec_extract %v {lane = 1} : f32
     %d = load %x0, %r : f32                      ...
 
-1. Offsets are neighbours where their forms (see `linear_forms`) differ by 1 in their constants alone.
-2. The first offset is a multiple of the number of elements: its constant is, and so are all its other terms.
-3. The array begins at a multiple of 16 bytes, and so does each of its rows: the kernel's attribute `aligned` promises
-   that, and a launch gives it only where it holds for all arrays, offsets of views included. Then the stride between
-   rows is a multiple too, which rule 2 draws on.
-4. Loads take the place of the first of them: nothing between them writes their alias class, and nothing leaves.
-5. Stores take the place of the last of them: nothing between them touches their alias class otherwise, orders memory,
-   reports, or leaves. Only whole groups are stored, never bytes that the program doesn't store itself.
-6. With `words`, the wide element is an integer of 64 bits that is shifted apart: drivers that load lane by lane do
-   that twice as fast, whatever the lanes are. Else it is a vector of 4 or 2.
+1. Offsets are contiguous if their linear forms (see `linear_forms`) differ only in their constants, by 1 each.
+2. The first offset must be a multiple of the number of elements, as the sum of terms that are multiples of it.
+3. The array and each of its rows must start at a multiple of 16 bytes. The kernel's attribute `aligned` guarantees
+   that; a launch sets it only if it holds for all arrays, offsets of views included. Then strides between rows are
+   multiples of 16 bytes too, which rule 2 uses.
+4. A group of loads is replaced at its first load. Nothing in between writes their alias class or exits.
+5. A group of stores is replaced at its last store. Nothing in between accesses their alias class otherwise, orders
+   memory, reports or exits. Only complete groups are merged, so no bytes are written that the program doesn't store
+   itself.
+6. With `words`, the wide element is a 64-bit integer that is split by shifts: drivers that load lane by lane do that
+   twice as fast, for any lane type. Otherwise it is a vector of 4 or 2 elements.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ __all__ = ["WidenAccess"]
 _BITS: dict[int, DType] = {16: dtypes.u16, 32: dtypes.u32}
 _MOST_BYTES = 16
 Key = tuple[Value, frozenset[tuple[Value, int]]]
-"""An array, and the terms of an offset that aren't constant."""
+"""(array, atoms): an array and the non-constant terms of an offset."""
 Open = dict[AliasClass, dict[Key, dict[int, Op]]]
-"""Accesses that may still get neighbours, by alias class, key and constant part of the offset."""
+"""Open accesses, which later ones may still join, by alias class, key and constant part of the offset."""
 
 
 @dataclass(frozen=True, slots=True)
 class WidenAccess:
-    """`words`: see rule 6. Does nothing for kernels that aren't `aligned` (rule 3)."""
+    """Merge contiguous accesses of `aligned` kernels; `words` selects 64-bit integers as wide elements (rule 6)."""
 
     words: bool = False
     name: ClassVar[str] = "widen_access"
@@ -65,7 +66,7 @@ class WidenAccess:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Accesses of neighbours, in the order of their offsets, and the one whose place they take."""
+    """Contiguous accesses, in the order of their offsets, and the one that the wide access replaces (`place`)."""
 
     members: Sequence[Op]
     place: Op
@@ -73,7 +74,7 @@ class _Group:
 
 @dataclass(slots=True)
 class _Finder:
-    """Finds the groups. `loads` and `stores` hold what is open at the current place."""
+    """The search for groups of accesses. `loads` and `stores` hold those that are open at the current operation."""
 
     words: bool
     forms: LinearForms = field(default_factory=LinearForms)
@@ -82,11 +83,11 @@ class _Finder:
     groups: list[_Group] = field(default_factory=list)
 
     def region(self, region: Region) -> set[AliasClass]:
-        """Goes through a region; gives the classes that it touches, `ALL` for everything."""
-        around, known = (self.loads, self.stores), None
+        """Process a region and return the alias classes that it accesses; `ALL` stands for every class."""
+        outer_tables, saved_zeros = (self.loads, self.stores), None
         self.loads, self.stores = {}, {}
         if any(op.name == "assume" for op in region.ops):
-            known = dict(self.forms.zeros)  # promises hold to the end of their region
+            saved_zeros = dict(self.forms.zeros)  # assumptions hold until the end of their region
         touched: set[AliasClass] = set()
         for op in region.ops:
             self.learn(op)
@@ -98,13 +99,13 @@ class _Finder:
             self.touch(inside, everything=exits)
             touched |= inside
         self.touch(set(), everything=True)
-        self.loads, self.stores = around
-        if known is not None:
-            self.forms.zeros = known
+        self.loads, self.stores = outer_tables
+        if saved_zeros is not None:
+            self.forms.zeros = saved_zeros
         return touched
 
     def learn(self, op: Op) -> None:
-        """Forms; and what rule 3 says of strides."""
+        """Update the linear forms for an operation, with the alignment of rows (rule 3) for extents and strides."""
         self.forms.note(op)
         if op.name == "assume":
             self.forms.assume(op)
@@ -118,7 +119,7 @@ class _Finder:
             self.forms.zeros[op.result] = (_MOST_BYTES // item).bit_length() - 1
 
     def access(self, op: Op) -> set[AliasClass]:
-        """Adds an access to what is open, closes what can't go on past an operation; gives the classes it touches."""
+        """Close the groups that can't extend past an operation, open its access, and return the classes it accesses."""
         effect = OPS[op.name].effect
         if effect in (Effect.SYNC, Effect.REPORT, Effect.READ_WRITE) or op.name == "call":
             self.touch(set(), everything=True)
@@ -149,28 +150,28 @@ class _Finder:
         return (base, form.atoms), form.constant
 
     def add(self, table: dict[Key, dict[int, Op]], key: Key, constant: int, op: Op) -> None:
-        found = table.setdefault(key, {})
-        if constant in found:  # stored again, or loaded again: what is open ends here
-            self.choose(key, found)
-            found.clear()
-        found[constant] = op
+        open_accesses = table.setdefault(key, {})
+        if constant in open_accesses:  # the same element again: close the open accesses
+            self.choose(key, open_accesses)
+            open_accesses.clear()
+        open_accesses[constant] = op
 
     def touch(self, classes: set[AliasClass], *, everything: bool) -> None:
-        """An operation touches these classes, in whatever way."""
+        """Close the open accesses of these alias classes, or of all classes."""
         for table in (self.loads, self.stores):
             for memory in list(table) if everything or ALL in classes else classes:
                 self.close(table, memory)
 
     def close(self, table: Open, memory: AliasClass, but: Key | None = None) -> None:
-        """Closes what is open for a class, except for one key."""
-        for key, found in table.pop(memory, {}).items():
+        """Close the open accesses of an alias class, except for one key."""
+        for key, open_accesses in table.pop(memory, {}).items():
             if key == but:
-                table[memory] = {key: found}
+                table[memory] = {key: open_accesses}
             else:
-                self.choose(key, found)
+                self.choose(key, open_accesses)
 
     def choose(self, key: Key, found: dict[int, Op]) -> None:
-        """Cuts what stands at constant offsets into aligned groups, the wide ones first (rules 1 and 2)."""
+        """Form aligned groups of accesses by their constant offsets, the widest first (rules 1 and 2)."""
         base, atoms = key
         zeros = self.forms.atoms_zeros(Form(0, atoms))
         order = {op: number for number, op in enumerate(found.values())}
@@ -178,21 +179,21 @@ class _Finder:
             if 1 << zeros < lanes:
                 continue
             for start in sorted(constant for constant in found if constant % lanes == 0):
-                places = range(start, start + lanes)
-                if all(place in found for place in places):
-                    members = [found.pop(place) for place in places]
+                offsets = range(start, start + lanes)
+                if all(place in found for place in offsets):
+                    members = [found.pop(place) for place in offsets]
                     place = (max if members[0].name == "store" else min)(members, key=order.__getitem__)
                     self.groups.append(_Group(members, place))
 
 
 def _item_bytes(array: Array) -> int:
-    """Bytes of an element of 2, 4 or 8, else 0."""
-    found = array.dtype.itemsize
-    return found if isinstance(array.element, Scalar) and found in (2, 4, 8) else 0
+    """Return the element size in bytes if elements are scalars of 2, 4 or 8 bytes, else 0."""
+    size = array.dtype.itemsize
+    return size if isinstance(array.element, Scalar) and size in (2, 4, 8) else 0
 
 
 def _lanes(base: Value, words: bool) -> tuple[int, ...]:
-    """How many elements of an array may be joined, the most first."""
+    """Return the numbers of elements that one access to an array may cover, largest first."""
     array = base.type
     assert isinstance(array, Array)
     item = _item_bytes(array)
@@ -205,7 +206,7 @@ def _lanes(base: Value, words: bool) -> tuple[int, ...]:
 
 @dataclass(slots=True)
 class _Rewriter:
-    """Puts wide accesses in place of the groups. `views`: the wide arrays made so far, by array and lanes."""
+    """The replacement of groups by wide accesses. `views` caches the linear views with wide elements."""
 
     kernel: Function
     groups: Sequence[_Group]
@@ -237,17 +238,17 @@ class _Rewriter:
         first = group.place.operands[1]
         if lane:
             first = builder.emit("sub", first, builder.const(lane, first.type))
-        place = builder.emit("shr_raw", first, builder.const(lanes.bit_length() - 1, first.type))
+        wide_offset = builder.emit("shr_raw", first, builder.const(lanes.bit_length() - 1, first.type))
         view = self.view(base, lanes)
         if group.place.name == "load":
-            whole = builder.emit("load", view, place)
+            whole = builder.emit("load", view, wide_offset)
             for number, op in enumerate(group.members):
                 part = self.part(whole, number, op.result.type, builder)
                 part.name = op.result.name
                 self.replaced[op.result] = part
         else:
             values = [op.operands[-1] for op in group.members]
-            builder.op("store", view, place, self.whole(values, view, builder))
+            builder.op("store", view, wide_offset, self.whole(values, view, builder))
 
     def view(self, base: Value, lanes: int) -> Value:
         if (base, lanes) not in self.views:
@@ -257,13 +258,13 @@ class _Rewriter:
             type = Array(element, 1, old.space, old.access, restrict=old.restrict, linear=True)
             assert base.op is not None
             source = base.op.operands[0]
-            made = Builder(Region(), self.kernel.loc).emit("linear", source, type=type)
-            made.name = base.name
-            self.views[base, lanes] = made
+            wide_view = Builder(Region(), self.kernel.loc).emit("linear", source, type=type)
+            wide_view.name = base.name
+            self.views[base, lanes] = wide_view
         return self.views[base, lanes]
 
     def part(self, whole: Value, lane: int, type: Type, builder: Builder) -> Value:
-        """One element of what was loaded."""
+        """Emit the extraction of one element from a wide value."""
         if not self.words:
             return builder.emit("vec_extract", whole, lane=lane, type=type)
         assert isinstance(type, Scalar)
@@ -275,7 +276,7 @@ class _Rewriter:
         return low if type == narrow else builder.emit("bitcast", low, type=type)
 
     def whole(self, values: Sequence[Value], view: Value, builder: Builder) -> Value:
-        """What is stored."""
+        """Emit the wide value that is stored, from its elements."""
         assert isinstance(view.type, Array)
         element = view.type.element
         if not self.words:

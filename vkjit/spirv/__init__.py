@@ -1,6 +1,6 @@
-"""SPIR-V modules from Python: words and sections, no knowledge of the IR.
+"""A SPIR-V assembler: writes modules by section, without knowledge of the IR.
 
-Enters: types, constants and instructions by their SPIR-V names. Leaves: a module's words. An example::
+Takes types, constants and instructions by their SPIR-V names. An example::
 
     m = Module()                                            # SPIR-V 1.5, Vulkan memory model
     u32, f32 = m.type_int(32), m.type_float(32)             # types and constants are ids (ints), each declared once
@@ -8,32 +8,34 @@ Enters: types, constants and instructions by their SPIR-V names. Leaves: a modul
     block = m.type_struct((m.type_int(64),), (0,), name="Arguments", block=True)
     arguments = m.variable("PushConstant", block)
     f = m.function(m.type_void(), name="double")
-    m.entry_point(f, "main", (64, 1, 1))                    # the interface is filled in by itself
+    m.entry_point(f, "main", (64, 1, 1))                    # the interface is filled in automatically
     b = f.block()                                           # OpenBlock; f.label() makes labels for later blocks
-    b.line("kernel.py", 3)                                  # until the next line(); written where it changes
+    b.line("kernel.py", 3)                                  # applies until the next line(); OpLine is emitted on change
     gid = b.emit("OpLoad", uvec3, m.builtin("GlobalInvocationId", uvec3))
     i = b.emit("OpCompositeExtract", u32, gid, 0)           # emit(name, result type, operands as in the grammar)
     inside = b.emit("OpULessThan", m.type_bool(), i, m.constant(u32, 1000))
     then, merge = f.label(), f.label()
     b.selection_merge(merge)                                # directly before its branch
-    b.branch_conditional(inside, then, merge)               # a terminator closes the block: ClosedBlock, with a label
+    b.branch_conditional(inside, then, merge)               # a terminator closes the block and returns a ClosedBlock
     b = f.block(then)
     u64 = m.type_int(64)
     pointer = b.emit("OpAccessChain", m.type_pointer("PushConstant", u64), arguments, m.constant(u32, 0))
     offset = b.emit("OpUConvert", u64, b.emit("OpIMul", u32, i, m.constant(u32, 4)))
     address = b.emit("OpIAdd", u64, b.emit("OpLoad", u64, pointer), offset)
     x = b.emit("OpConvertUToPtr", m.type_pointer("PhysicalStorageBuffer", f32), address)
-    value = b.emit("OpLoad", f32, x, "Aligned", 4)          # an enumerant's or mask's parameters follow it
+    value = b.emit("OpLoad", f32, x, "Aligned", 4)          # parameters of an enumerant or mask follow it
     b.emit_void("OpStore", x, b.emit("OpFAdd", f32, value, value), "Aligned", 4)
     b.branch(merge)
     f.block(merge).return_()
     code = m.to_bytes()                                     # checks blocks, labels and phis
 
-A loop header's phi: `p = header.phi(u32, start, before.label)`, later `p.add(following, back.label)`. Function-scope
+A phi of a loop header: `p = header.phi(u32, start, before.label)`, later `p.add(following, back.label)`. Function-scope
 variables: `f.variable(f32)`. Scopes and memory semantics: `m.scope("Workgroup")`,
 `m.semantics("AcquireRelease|WorkgroupMemory")`.
-Names of instructions and enumerants are checked against tables generated from the Khronos grammar; capabilities and
-extensions follow from what was emitted (`m.requirements()`), or `m.require(capability)`, `m.extension(name)`.
+
+Names of instructions and enumerants are checked against tables generated from the Khronos grammar. Capabilities and
+extensions are derived from what was emitted (`m.requirements()`); others are added with `m.require(capability)` and
+`m.extension(name)`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""SPIR-V words as text, in the notation of spirv-dis, from the grammar tables alone.
+"""A SPIR-V disassembler driven by the grammar tables.
 
-Enters: a module's bytes or words. Leaves: one line per instruction. Holds: nothing.
-
-The text is that of spirv-dis (`--raw-id` with `raw_ids=True`), for every instruction that the tables know.
+The output is that of spirv-dis (`--raw-id` with `raw_ids=True`), one line per instruction, for every instruction in the
+tables.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ def _by_opcode() -> dict[int, Layout]:
 
 @functools.cache
 def _by_value(kind: str) -> dict[int, tuple[str, str]]:
-    """value -> (name, parameter kinds), the first name of each value."""
-    found: dict[int, tuple[str, str]] = {}
+    """Map each value to (name, parameter kinds); the first name of a value wins."""
+    table: dict[int, tuple[str, str]] = {}
     for name, row in ENUMERANTS[kind].items():
-        found.setdefault(row[0], (name, row[1]))
-    return found
+        table.setdefault(row[0], (name, row[1]))
+    return table
 
 
 @functools.cache
@@ -51,11 +50,11 @@ def disassemble(
     header: bool = True,
     indent: bool = True,
 ) -> str:
-    """The text of a module, with a newline at the end.
+    """Return the text of a module, with a trailing newline.
 
-    `raw_ids` prints numbers instead of names taken from OpName and from types and constants; `header` prints the
-    version, the generator and the bound as comments; `indent` aligns results. InternalError when `code` isn't a SPIR-V
-    module.
+    `raw_ids` prints ids as numbers instead of names taken from OpName and from types and constants; `header` prints the
+    version, the generator and the bound as comments; `indent` aligns results. Raises InternalError if `code` isn't a
+    SPIR-V module.
     """
     words = np.frombuffer(code, dtype="<u4").tolist() if isinstance(code, bytes) else [int(word) for word in code]
     if len(words) < 5 or words[0] != MAGIC:
@@ -64,7 +63,7 @@ def disassemble(
 
 
 def _split(words: list[int]) -> Iterator[tuple[int, list[int]]]:
-    """(opcode, operand words) of each instruction."""
+    """Yield (opcode, operand words) of each instruction."""
     position = 5
     while position < len(words):
         count, opcode = words[position] >> 16, words[position] & 0xFFFF
@@ -75,7 +74,7 @@ def _split(words: list[int]) -> Iterator[tuple[int, list[int]]]:
 
 
 class _Disassembler:
-    """Reads a module once, in order: names of ids and widths of types are known before their uses."""
+    """Disassembles a module in two passes: the first collects the names of ids and the widths of types."""
 
     def __init__(self, words: list[int], raw_ids: bool, indent: bool) -> None:
         self._words = words
@@ -104,7 +103,7 @@ class _Disassembler:
         yield f"; Bound: {bound}\n; Schema: {schema}\n"
 
     def _learn(self, opcode: int, operands: list[int]) -> None:
-        """Note types, widths, instruction sets and names."""
+        """Record types, widths, instruction sets and names."""
         layout = _by_opcode().get(opcode)
         if layout is None:
             return
@@ -124,7 +123,7 @@ class _Disassembler:
         return str(number) if self._namer is None else self._namer.names.get(number, str(number))
 
     def number_text(self, type_id: int, words: list[int]) -> str:
-        """A literal of a scalar type as spirv-dis writes it."""
+        """Return a literal of a scalar type as spirv-dis writes it."""
         kind, bits = self._numbers.get(type_id, ("uint", 32 * len(words)))
         value = sum(word << 32 * index for index, word in enumerate(words)) & ((1 << bits) - 1)
         if kind == "int" and value >> (bits - 1):
@@ -166,7 +165,7 @@ class _Disassembler:
         return parts
 
     def _operand(self, layout: Layout, kind: str, words: list[int], position: int, parts: list[str]) -> int:
-        """Append the text of one operand; return the position after its words."""
+        """Append the text of one operand and return the next position."""
         if kind in COMPOSITE_KINDS:
             return self._pair(layout, kind, words, position, parts)
         if kind in ENUMERANTS:
@@ -180,8 +179,8 @@ class _Disassembler:
             parts.append(self.number_text(words[0], words[position:]))
             return len(words)
         if kind == "LiteralExtInstInteger":
-            known = self._sets.get(words[2]) == "GLSL.std.450"
-            parts.append(_glsl_names().get(words[position], str(words[position])) if known else str(words[position]))
+            is_glsl = self._sets.get(words[2]) == "GLSL.std.450"
+            parts.append(_glsl_names().get(words[position], str(words[position])) if is_glsl else str(words[position]))
         elif kind == "LiteralSpecConstantOpInteger":
             parts.append(_by_opcode()[words[position]].name.removeprefix("Op"))
         elif kind == "LiteralFloat":
@@ -218,7 +217,7 @@ class _Disassembler:
 
 
 class _Namer:
-    """Readable names for ids: from OpName, else from what a type or constant is, else the number."""
+    """Readable names for ids: from OpName, else derived from the type or constant, else the id itself."""
 
     def __init__(self, owner: _Disassembler) -> None:
         self.names: dict[int, str] = {}
@@ -259,25 +258,25 @@ class _Namer:
         return self.names.get(number, str(number))
 
     def _suggest_type(self, layout: Layout, operands: list[int]) -> str:
-        result, rest = operands[0], operands[1:]
+        result, arguments = operands[0], operands[1:]
         match layout.name:
             case "OpTypeVoid":
                 return "void"
             case "OpTypeBool":
                 return "bool"
             case "OpTypeInt":
-                return ("" if rest[1] else "u") + _INTEGER_NAMES.get(rest[0], f"int{rest[0]}")
+                return ("" if arguments[1] else "u") + _INTEGER_NAMES.get(arguments[0], f"int{arguments[0]}")
             case "OpTypeFloat":
-                return _FLOAT_NAMES[rest[0]] if len(rest) == 1 else "bfloat16" if rest[1] == 0 else ""
+                return _FLOAT_NAMES[arguments[0]] if len(arguments) == 1 else "bfloat16" if arguments[1] == 0 else ""
             case "OpTypeVector":
-                return f"v{rest[1]}{self._name(rest[0])}"
+                return f"v{arguments[1]}{self._name(arguments[0])}"
             case "OpTypeArray":
-                return f"_arr_{self._name(rest[0])}_{self._name(rest[1])}"
+                return f"_arr_{self._name(arguments[0])}_{self._name(arguments[1])}"
             case "OpTypeRuntimeArray":
-                return f"_runtimearr_{self._name(rest[0])}"
+                return f"_runtimearr_{self._name(arguments[0])}"
             case "OpTypePointer":
-                storage = _by_value("StorageClass").get(rest[0], (str(rest[0]), ""))[0]
-                return f"_ptr_{storage}_{self._name(rest[1])}"
+                storage = _by_value("StorageClass").get(arguments[0], (str(arguments[0]), ""))[0]
+                return f"_ptr_{storage}_{self._name(arguments[1])}"
             case "OpTypeStruct":
                 return f"_struct_{result}"
             case _:
@@ -285,7 +284,7 @@ class _Namer:
 
 
 def _string(words: list[int], position: int) -> tuple[str, int]:
-    """(text, count of words) of the literal string at `position`."""
+    """Return (text, number of words) of the literal string at `position`."""
     data = b"".join(word.to_bytes(4, "little") for word in words[position:])
     end = data.find(b"\0")
     if end < 0:
@@ -294,7 +293,9 @@ def _string(words: list[int], position: int) -> tuple[str, int]:
 
 
 def _float_text(bits: int, width: int, brain: bool) -> str:
-    """Decimal digits enough to read the value back; hexadecimal for half floats, subnormals, infinities and NaNs."""
+    """Format a float with enough digits to read the value back; as a hexadecimal float for 16-bit floats, subnormals,
+    infinities and NaNs.
+    """
     exponent_bits, fraction_bits = {64: (11, 52), 32: (8, 23)}.get(width, (8, 7) if brain else (5, 10))
     fraction = bits & ((1 << fraction_bits) - 1)
     exponent = bits >> fraction_bits & ((1 << exponent_bits) - 1)

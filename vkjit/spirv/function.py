@@ -1,10 +1,10 @@
 """Writers of functions and basic blocks.
 
-Enters: instructions in program order. Leaves: the words of a function. Holds: an open block can only be written to, a
-closed one can't: a terminator turns an `OpenBlock` into a `ClosedBlock`, of which only the label is left.
+Instructions are emitted in program order. A terminator turns an `OpenBlock` into a `ClosedBlock`, which has only a
+label and can't be written to.
 
-Phis stand at the head of their block and take operands until the module is written, since a loop header's phis refer
-to values further down. Variables of function scope are gathered into the first block.
+Phis precede the other instructions of their block and accept operands until the module is written, since the phis of a
+loop header refer to values defined later. Function-scope variables are moved to the first block.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 __all__ = ["ClosedBlock", "FunctionWriter", "OpenBlock", "Phi"]
 
-# Uses of 8- and 16-bit values that need no arithmetic capability.
+# Instructions on 8- and 16-bit values that need no arithmetic capability.
 _MOVES = frozenset({"OpLoad", "OpStore", "OpCopyObject", "OpFConvert", "OpUConvert", "OpSConvert"})
 
 
 class Phi:
-    """A phi whose operands may still be added; `id` is its result."""
+    """A phi that accepts further operands; `id` is its result."""
 
     __slots__ = ("id", "operands", "result_type")
 
@@ -35,12 +35,12 @@ class Phi:
         self.operands: list[int] = []
 
     def add(self, value: int, parent: int) -> None:
-        """The value when control comes from the block labelled `parent`."""
+        """Add the value for control flow from the block labelled `parent`."""
         self.operands += (value, parent)
 
 
 class ClosedBlock:
-    """A terminated block; `label` is what phis name as their parent."""
+    """A terminated block; phis refer to it by its `label`."""
 
     __slots__ = ("label",)
 
@@ -49,7 +49,7 @@ class ClosedBlock:
 
 
 class OpenBlock:
-    """A block under construction. Each method raises InternalError once the block is terminated."""
+    """A block under construction. All methods raise InternalError after the terminator."""
 
     __slots__ = ("_function", "_line", "_merge", "_module", "_pending_line", "_phis", "_words", "closed", "label")
 
@@ -65,7 +65,7 @@ class OpenBlock:
         self._pending_line: tuple[int, int, int] | None = None
 
     def emit(self, opname: str, result_type: int, *operands: Operand) -> int:
-        """Append an instruction that has a result; return the result's id."""
+        """Append an instruction with a result; return the result's id."""
         layout = layout_of(opname)
         if not layout.has_type:
             raise InternalError(f"{opname} has no typed result: use emit_void")
@@ -82,7 +82,7 @@ class OpenBlock:
         return result
 
     def emit_void(self, opname: str, *operands: Operand) -> None:
-        """Append an instruction that has no result."""
+        """Append an instruction without a result."""
         layout = layout_of(opname)
         if layout.has_type or layout.has_result:
             raise InternalError(f"{opname} has a result: use emit")
@@ -96,11 +96,11 @@ class OpenBlock:
             self._note_typed(layout.name, 0, operands)
 
     def glsl(self, name: str, result_type: int, *operands: int) -> int:
-        """An instruction of GLSL.std.450, e.g. glsl("Exp", f32, x)."""
+        """Emit an instruction of GLSL.std.450, e.g. glsl("Exp", f32, x)."""
         return self.emit("OpExtInst", result_type, self._module.glsl_std_450(name, len(operands)), name, *operands)
 
     def phi(self, result_type: int, *operands: int) -> Phi:
-        """A phi at the head of the block; `operands` are value, parent label, value, parent label..."""
+        """Add a phi to the block; `operands` are value, parent label, value, parent label..."""
         self._begin("OpPhi")
         module = self._module
         result = module.id()
@@ -112,12 +112,12 @@ class OpenBlock:
         return phi
 
     def line(self, file: str, line: int, column: int = 0) -> None:
-        """The source position of what follows; equal positions in a row are written once."""
+        """Set the source location of the following instructions. Repeated locations are emitted once."""
         if self._module.debug:
             self._pending_line = (self._module.source_file(file), line, column)
 
     def no_line(self) -> None:
-        """What follows has no source position."""
+        """Clear the source location of the following instructions."""
         self._pending_line = None
         if self._line is not None:
             self._begin("OpNoLine")
@@ -125,11 +125,11 @@ class OpenBlock:
             self._line = None
 
     def selection_merge(self, merge: int, control: Operand = "None") -> None:
-        """Declare where the two ways of the coming branch_conditional or switch meet."""
+        """Declare the merge block of the following branch_conditional or switch."""
         self._set_merge("OpSelectionMerge", (merge, control))
 
     def loop_merge(self, merge: int, continue_target: int, control: Operand = "None", *parameters: int) -> None:
-        """Make this block a loop header; `control` e.g. "Unroll", or "MaxIterations" with its parameter."""
+        """Make this block a loop header; `control` is e.g. "Unroll", or "MaxIterations" with its parameter."""
         self._set_merge("OpLoopMerge", (merge, continue_target, control, *parameters))
         self._function.referenced.add(continue_target)
 
@@ -141,7 +141,7 @@ class OpenBlock:
         return self._terminate("OpBranchConditional", [condition, *targets], targets)
 
     def switch(self, selector: int, default: int, cases: list[tuple[int, int]]) -> ClosedBlock:
-        """`cases` are (value, label); values wrap to the width of the selector."""
+        """End the block with a switch. `cases` are (value, label); values wrap to the width of the selector."""
         info = self._module.info(self._module.type_of(selector))
         words = [selector, default]
         for value, label in cases:
@@ -159,7 +159,7 @@ class OpenBlock:
         return self._terminate("OpUnreachable", [], ())
 
     def _begin(self, opname: str) -> None:
-        """Guard an instruction and write the source line that is due before it."""
+        """Check that an instruction is allowed here and emit the pending source line."""
         if self.closed:
             raise InternalError(f"{opname} after the terminator of block %{self.label}")
         if self._merge is not None:
@@ -190,7 +190,7 @@ class OpenBlock:
         words += operands  # type: ignore[arg-type]  # checked above
 
     def _note_small(self, layout: Layout, result_type: int, operands: tuple[Operand, ...]) -> None:
-        """Ask for arithmetic on 8- and 16-bit types where they are more than moved."""
+        """Require the arithmetic capability of 8- and 16-bit types if the instruction does more than move them."""
         if layout.name in _MOVES:
             return
         module = self._module
@@ -203,7 +203,7 @@ class OpenBlock:
             module.asked.update(small_types.get(value_types.get(operand, 0), ()))
 
     def _note_typed(self, opname: str, result_type: int, operands: tuple[Operand, ...]) -> None:
-        """Ask for the capability that depends on the type worked on."""
+        """Require the capability that depends on the operand type."""
         module = self._module
         if opname == "OpAtomicStore":
             type_id = module.type_of(int(operands[3]))
@@ -242,7 +242,9 @@ class OpenBlock:
         return ClosedBlock(self.label)
 
     def finish(self, predecessors: set[int]) -> list[int]:
-        """The block's words from its label on; InternalError for an open block or a phi that misses a predecessor."""
+        """Return the block's words, starting with its label. Raises InternalError for an open block or a phi that lacks
+        a predecessor.
+        """
         if not self.closed:
             raise InternalError(f"block %{self.label} has no terminator")
         words = instruction("OpLabel", [self.label])
@@ -276,9 +278,9 @@ _TYPED = frozenset(
 
 
 class FunctionWriter:
-    """A function under construction: its `id`, the ids of its `parameters`, its blocks in the order of opening.
+    """A function under construction: its `id`, the ids of its `parameters`, and its blocks in creation order.
 
-    A block must be opened after those that dominate it, as structured code does by itself.
+    A block must be created after the blocks that dominate it; structured control flow ensures this.
     """
 
     __slots__ = (
@@ -312,17 +314,17 @@ class FunctionWriter:
             self._head += instruction("OpFunctionParameter", [type_id, parameter])
 
     def label(self) -> int:
-        """A fresh label for a block that is opened later."""
+        """Return a fresh label for a block that is created later."""
         return self.module.id()
 
     def block(self, label: int | None = None) -> OpenBlock:
-        """Open the block of `label`, or of a fresh one."""
+        """Start the block with `label`, or with a fresh label."""
         block = OpenBlock(self, self.module.id() if label is None else label)
         self._blocks.append(block)
         return block
 
     def variable(self, pointee: int, name: str = "", initializer: int | None = None) -> int:
-        """A variable of function scope, declared in the first block wherever this is called. Returns its pointer."""
+        """Declare a function-scope variable in the first block. Returns its pointer."""
         module = self.module
         pointer = module.type_pointer("Function", pointee)
         result = module.id()
@@ -342,13 +344,15 @@ class FunctionWriter:
         return self._blocks[0] is block
 
     def note_branch(self, label: int, targets: tuple[int, ...]) -> None:
-        """Record the edges out of a block."""
+        """Record the CFG edges out of a block."""
         for target in targets:
             self.referenced.add(target)
             self._predecessors.setdefault(target, set()).add(label)
 
     def finish(self) -> list[int]:
-        """The function's words; InternalError for a missing, doubled or open block and for a wrong phi."""
+        """Return the function's words. Raises InternalError for a missing, duplicate or open block and for an invalid
+        phi.
+        """
         labels = [block.label for block in self._blocks]
         if not labels:
             raise InternalError(f"function %{self.id} has no block")

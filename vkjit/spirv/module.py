@@ -1,8 +1,8 @@
 """A SPIR-V module, written section by section.
 
-Enters: declarations and functions in any order. Leaves: the words of the module in the order that SPIR-V demands.
-Holds: all ids come from one counter; each type, constant and decoration is written once; only the capabilities and
-extensions are declared that something written, or the caller, needs.
+Declarations and functions may be added in any order; the words are emitted in the order that SPIR-V requires. All ids
+come from one counter. Each type, constant and decoration is emitted once. Only required capabilities and extensions are
+declared.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .words import Operand, encode_operands, instruction, layout_of, pack_string
 
 __all__ = ["Module"]
 
-# Capabilities any of which lets a module declare a type of 8 or 16 bits.
+# Each of these capabilities allows a module to declare a type of 8 or 16 bits.
 _SERVES_8 = frozenset({"StorageBuffer8BitAccess", "UniformAndStorageBuffer8BitAccess", "StoragePushConstant8"})
 _SERVES_16 = frozenset(
     {"StorageBuffer16BitAccess", "UniformAndStorageBuffer16BitAccess", "StoragePushConstant16", "StorageInputOutput16"}
@@ -27,10 +27,10 @@ _SERVES_16 = frozenset(
 
 
 class Module(TypeTable):
-    """A module for one or more compute entry points.
+    """A module with one or more compute entry points.
 
     `version` is (major, minor), from (1, 3) to (1, 6). `memory_model` is "Vulkan" or "GLSL450". The addressing model
-    becomes PhysicalStorageBuffer64 by itself when a pointer of that class is declared.
+    becomes PhysicalStorageBuffer64 if a pointer of that storage class is declared.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Module(TypeTable):
     def function(
         self, return_type: int, parameters: tuple[int, ...] = (), *, name: str = "", control: Operand = "None"
     ) -> FunctionWriter:
-        """Begin a function; `parameters` are type ids; `control` e.g. "Inline", "DontInline"."""
+        """Start a function; `parameters` are type ids; `control` is e.g. "Inline" or "DontInline"."""
         writer = FunctionWriter(self, return_type, parameters, control)
         self._functions.append(writer)
         self.name(writer.id, name)
@@ -62,13 +62,15 @@ class Module(TypeTable):
     def entry_point(
         self, function: FunctionWriter, name: str = "main", local_size: tuple[int, int, int] | None = (1, 1, 1)
     ) -> None:
-        """Make a function a compute entry point. With `local_size=None` give the size by execution_mode LocalSizeId."""
+        """Make a function a compute entry point. With `local_size=None`, set the size with the execution mode
+        LocalSizeId.
+        """
         self._entries.append((function.id, name))
         if local_size is not None:
             self.execution_mode(function, "LocalSize", *local_size)
 
     def execution_mode(self, function: FunctionWriter, mode: str, *operands: int) -> None:
-        """An execution mode and its parameters: literals ("SignedZeroInfNanPreserve", 32) or ids (LocalSizeId)."""
+        """Add an execution mode with its parameters: literals ("SignedZeroInfNanPreserve", 32) or ids (LocalSizeId)."""
         opname = "OpExecutionModeId" if "IdRef" in ENUMERANTS["ExecutionMode"][mode][1] else "OpExecutionMode"
         layout = layout_of(opname)
         words: list[int] = []
@@ -77,18 +79,18 @@ class Module(TypeTable):
         self._modes += instruction(opname, words)
 
     def import_set(self, name: str) -> int:
-        """The id of an extended instruction set, e.g. "GLSL.std.450" or "NonSemantic.DebugPrintf"."""
+        """Return the id of an extended instruction set, e.g. "GLSL.std.450" or "NonSemantic.DebugPrintf"."""
         key = ("import", name)
-        known = self._interned.get(key)
-        if known is None:
-            known = self._interned[key] = self.id()
-            self._imports += instruction("OpExtInstImport", [known, *pack_string(name)])
+        existing = self._interned.get(key)
+        if existing is None:
+            existing = self._interned[key] = self.id()
+            self._imports += instruction("OpExtInstImport", [existing, *pack_string(name)])
             if name.startswith("NonSemantic."):
                 self.extension("SPV_KHR_non_semantic_info", since=(1, 6))
-        return known
+        return existing
 
     def glsl_std_450(self, name: str, count: int) -> int:
-        """The id of GLSL.std.450, after a check that it has `name` with `count` operands."""
+        """Return the id of GLSL.std.450. Raises InternalError unless it has `name` with `count` operands."""
         row = GLSL_STD_450.get(name)
         if row is None or row[1] != count:
             expected = "no such instruction" if row is None else f"it takes {row[1]} operands"
@@ -96,30 +98,30 @@ class Module(TypeTable):
         return self.import_set("GLSL.std.450")
 
     def extension(self, name: str, since: tuple[int, int] | None = None) -> None:
-        """Declare an extension that nothing emitted implies; not needed from SPIR-V version `since` on."""
+        """Declare an extension that no emitted instruction implies. From SPIR-V version `since` on it isn't needed."""
         if since is None or self.version < since[0] << 16 | since[1] << 8:
             self._asked_extensions.add(name)
 
     def string(self, text: str) -> int:
-        """The id of an OpString, one per text."""
+        """Return the id of an OpString, one per text."""
         key = ("string", text)
-        known = self._interned.get(key)
-        if known is None:
-            known = self._interned[key] = self.id()
-            self._strings += instruction("OpString", [known, *pack_string(text)])
-        return known
+        existing = self._interned.get(key)
+        if existing is None:
+            existing = self._interned[key] = self.id()
+            self._strings += instruction("OpString", [existing, *pack_string(text)])
+        return existing
 
     def source_file(self, path: str) -> int:
-        """The id of a source file's name, for lines; declares the file as a source of the module."""
+        """Return the id of a source file's name, for OpLine; declares the file with OpSource."""
         key = ("source", path)
-        known = self._interned.get(key)
-        if known is None:
-            known = self._interned[key] = self.string(path)
-            self._sources += instruction("OpSource", [ENUMERANTS["SourceLanguage"]["Unknown"][0], 0, known])
-        return known
+        existing = self._interned.get(key)
+        if existing is None:
+            existing = self._interned[key] = self.string(path)
+            self._sources += instruction("OpSource", [ENUMERANTS["SourceLanguage"]["Unknown"][0], 0, existing])
+        return existing
 
     def requirements(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """(capabilities, extensions) of what has been written so far."""
+        """Return (capabilities, extensions) required by what has been emitted so far."""
         asked = set(self.asked)
         asked |= self._unserved_small()
         uses = set(self.uses)
@@ -132,7 +134,9 @@ class Module(TypeTable):
         return capabilities, tuple(sorted({*extensions, *self._asked_extensions}))
 
     def _unserved_small(self) -> set[str]:
-        """Arithmetic capabilities of 8- and 16-bit types that no access capability lets the module declare."""
+        """Return the arithmetic capabilities of 8- and 16-bit types for which no access capability allows the
+        declaration.
+        """
         return {name for name in self.declared_small if not self.asked & (_SERVES_8 if name == "Int8" else _SERVES_16)}
 
     def _addressing(self) -> str:
@@ -140,7 +144,7 @@ class Module(TypeTable):
         return "PhysicalStorageBuffer64" if physical else "Logical"
 
     def to_words(self) -> npt.NDArray[np.uint32]:
-        """The module's words; InternalError when a function is unfinished or wrong."""
+        """Return the module's words. Raises InternalError if a function is unfinished or invalid."""
         body: list[int] = []
         for function in self._functions:
             body += function.finish()
@@ -156,11 +160,11 @@ class Module(TypeTable):
         return np.array(words, dtype=np.uint32)
 
     def to_bytes(self) -> bytes:
-        """The module's words as little-endian bytes."""
+        """Return the module's words as little-endian bytes."""
         return self.to_words().astype("<u4", copy=False).tobytes()
 
     def _preamble(self) -> list[int]:
-        """Capabilities, extensions, imports, memory model and entry points."""
+        """Return capabilities, extensions, imports, memory model and entry points."""
         capabilities, extensions = self.requirements()
         words: list[int] = []
         for name in capabilities:

@@ -1,9 +1,8 @@
-"""What a module must declare: capabilities and extensions, derived from what it uses.
+"""Capabilities and extensions that a module must declare, derived from what it uses.
 
-Enters: uses (instructions and enumerants), capabilities asked for, the SPIR-V version. Leaves: the least set of
-capabilities and extensions that the grammar demands. Holds: nothing.
-
-Rules that the grammar can't state (they depend on operand types) live in `typed_capability`.
+Computes the minimal set that the grammar requires from the uses (instructions and enumerants), explicitly required
+capabilities and the SPIR-V version. Rules that the grammar can't express, because they depend on operand types, are in
+`typed_capability`.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ _DOT_OPS = frozenset({"OpSDot", "OpUDot", "OpSUDot", "OpSDotAccSat", "OpUDotAccS
 
 
 def implied(capabilities: Iterable[str]) -> set[str]:
-    """`capabilities` and all that they imply."""
+    """Return `capabilities` and all capabilities that they imply."""
     table = ENUMERANTS["Capability"]
-    found: set[str] = set()
+    closure: set[str] = set()
     pending = list(capabilities)
     while pending:
         name = pending.pop()
-        if name not in found:
-            found.add(name)
+        if name not in closure:
+            closure.add(name)
             pending += table[name][2].split() if name in table else []
-    return found
+    return closure
 
 
 def _row(use: Use) -> tuple[int, str, str, str, int]:
@@ -39,15 +38,15 @@ def _row(use: Use) -> tuple[int, str, str, str, int]:
 
 
 def _preferred(alternatives: list[str]) -> str:
-    """The choice among capabilities any of which is enough: the core one before those of extensions."""
+    """Choose one of several sufficient capabilities: core capabilities before those of extensions."""
     core = [name for name in alternatives if not name.endswith(_VENDOR_SUFFIXES)]
     return (core or alternatives)[0]
 
 
 def resolve(uses: set[Use], asked: Iterable[str], version: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(capabilities, extensions) in a stable order, Shader first.
+    """Return (capabilities, extensions) in a stable order, Shader first.
 
-    `version` is the module's header word (0x00010500 for 1.5). InternalError when something needs a later version.
+    `version` is the module's header word (0x00010500 for 1.5). Raises InternalError if something needs a later version.
     """
     declared = {"Shader", *asked}
     for name in declared:
@@ -55,15 +54,15 @@ def resolve(uses: set[Use], asked: Iterable[str], version: int) -> tuple[tuple[s
             raise InternalError(f"no capability is called {name!r} in the SPIR-V grammar")
     alternatives: list[list[str]] = []
     for use in sorted(uses):
-        enough = _row(use)[2].split()
-        if len(enough) == 1:
-            declared.add(enough[0])
-        elif enough:
-            alternatives.append(enough)
+        sufficient = _row(use)[2].split()
+        if len(sufficient) == 1:
+            declared.add(sufficient[0])
+        elif sufficient:
+            alternatives.append(sufficient)
     closure = implied(declared)
-    for enough in alternatives:
-        if not closure.intersection(enough):
-            declared.add(_preferred(enough))
+    for sufficient in alternatives:
+        if not closure.intersection(sufficient):
+            declared.add(_preferred(sufficient))
             closure = implied(declared)
     table = ENUMERANTS["Capability"]
     ordered = tuple(sorted(declared, key=lambda name: table[name][0] if name != "Shader" else -1))
@@ -72,18 +71,18 @@ def resolve(uses: set[Use], asked: Iterable[str], version: int) -> tuple[tuple[s
 
 
 def _extensions(uses: list[Use], version: int) -> tuple[str, ...]:
-    found: set[str] = set()
+    selected: set[str] = set()
     for use in uses:
         _, _, _, extensions, since = _row(use)
         if since <= version:
             continue
         choices = extensions.split()
         if choices:
-            if not found.intersection(choices):
-                found.add(choices[0])
+            if not selected.intersection(choices):
+                selected.add(choices[0])
         elif since != UNVERSIONED:
             raise InternalError(f"{use[1]} needs SPIR-V {_dotted(since)}; the module is for {_dotted(version)}")
-    return tuple(sorted(found))
+    return tuple(sorted(selected))
 
 
 def _dotted(version: int) -> str:
@@ -91,9 +90,9 @@ def _dotted(version: int) -> str:
 
 
 def typed_capability(opname: str, scalar: str, bits: int, lanes: int) -> str | None:
-    """The capability that an instruction needs for the type it works on; None when the grammar says all.
+    """Return the capability that an instruction needs for its operand type; None if the grammar's rules suffice.
 
-    `scalar` is "int", "float" or "bfloat", of `bits` bits, in a vector of `lanes` (1 for a scalar).
+    `scalar` is "int", "float" or "bfloat", of `bits` bits, in a vector of `lanes` components (1 for a scalar).
     """
     if opname == "OpAtomicFAddEXT" or opname in ("OpAtomicFMinEXT", "OpAtomicFMaxEXT"):
         if lanes > 1:

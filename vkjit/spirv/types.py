@@ -1,9 +1,8 @@
-"""The section of types, constants and global variables: each declared once, found again by its content.
+"""Types, constants and global variables of a module, interned by content.
 
-Enters: descriptions of types and values. Leaves: ids, and the words of the section. Holds: the interning tables, the
-allocation of ids, annotations and what the declarations use.
+Owns the interning tables, the allocation of ids, the annotations, and the record of what the declarations use.
 
-Constants are equal when type and bits are: 0.0 and -0.0 differ, and so do NaNs with different payloads.
+Constants are equal if their types and bits are: 0.0 and -0.0 differ, and so do NaNs with different payloads.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ __all__ = ["TypeInfo", "TypeTable"]
 
 @dataclass(frozen=True, slots=True)
 class TypeInfo:
-    """What a type id stands for.
+    """The description of a type id.
 
     `kind` is "void", "bool", "int", "float", "bfloat", "vector", "array", "runtime_array", "struct", "pointer",
-    "function", "matrix" (cooperative) or "opaque". `bits` and `signed` describe scalars; `members` holds the types
-    inside (element, members, pointee, or result and parameters); `length` counts a vector's or array's elements;
-    `storage` is a pointer's class. `small` names the capabilities that arithmetic on the 8- and 16-bit scalars inside
-    needs.
+    "function", "matrix" (cooperative) or "opaque". `bits` and `signed` describe scalars. `members` are the component
+    types (element, members, pointee, or result and parameters). `length` is the number of elements of a vector or
+    array, `storage` the storage class of a pointer. `small` are the capabilities for arithmetic on the contained 8- and
+    16-bit scalars.
     """
 
     kind: str
@@ -45,7 +44,7 @@ _NO_NAMES: frozenset[str] = frozenset()
 _SMALL = {("int", 8): "Int8", ("int", 16): "Int16", ("float", 16): "Float16"}
 _WIDE = {("int", 64): "Int64", ("float", 64): "Float64"}
 
-# Storage classes whose 8- and 16-bit contents need a capability of access rather than of arithmetic.
+# Storage classes for which 8- and 16-bit contents need an access capability instead of an arithmetic one.
 _ACCESS = {
     "PhysicalStorageBuffer": ("StorageBuffer8BitAccess", "StorageBuffer16BitAccess"),
     "StorageBuffer": ("StorageBuffer8BitAccess", "StorageBuffer16BitAccess"),
@@ -77,27 +76,27 @@ class TypeTable:
         self._annotated: set[tuple[Any, ...]] = set()
 
     def id(self) -> int:
-        """A fresh id."""
+        """Return a fresh id."""
         fresh = self.bound
         self.bound = fresh + 1
         return fresh
 
     def type_of(self, value: int) -> int:
-        """The type id of a constant, variable, parameter or result; InternalError when it has none."""
-        found = self.value_types.get(value)
-        if found is None:
+        """Return the type id of a constant, variable, parameter or result. Raises InternalError if it has none."""
+        type_id = self.value_types.get(value)
+        if type_id is None:
             raise InternalError(f"%{value} isn't a value of this module")
-        return found
+        return type_id
 
     def info(self, type_id: int) -> TypeInfo:
-        """What a type id stands for; InternalError when it isn't a type of this module."""
-        found = self.types.get(type_id)
-        if found is None:
+        """Return the description of a type id. Raises InternalError if it isn't a type of this module."""
+        description = self.types.get(type_id)
+        if description is None:
             raise InternalError(f"%{type_id} isn't a type of this module")
-        return found
+        return description
 
     def require(self, capability: str) -> None:
-        """Declare a capability that nothing emitted implies; InternalError for an unknown name."""
+        """Declare a capability that no emitted instruction implies. Raises InternalError for an unknown name."""
         _, names = enumerant("Capability", capability)
         self.asked.update(names)
 
@@ -110,7 +109,7 @@ class TypeTable:
         return self._type("OpTypeBool", (), TypeInfo("bool", 1))
 
     def type_int(self, bits: int = 32, signed: bool = False) -> int:
-        """An integer of 8, 16, 32 or 64 bits. Signedness changes nothing in most instructions: use one consistently."""
+        """An integer of 8, 16, 32 or 64 bits. Most instructions ignore signedness: use one consistently."""
         if bits not in (8, 16, 32, 64):
             raise InternalError(f"no integer type of {bits} bits: expected 8, 16, 32 or 64")
         return self._type("OpTypeInt", (bits, int(signed)), self._scalar("int", bits, signed))
@@ -132,7 +131,7 @@ class TypeTable:
         return self._type("OpTypeVector", (element, length), info)
 
     def type_array(self, element: int, length: int, stride: int | None = None) -> int:
-        """An array of `length` elements; `stride` in bytes where its layout in memory is explicit."""
+        """An array of `length` elements; `stride`, in bytes, makes the memory layout explicit."""
         if length < 1:
             raise InternalError(f"an array of {length} elements: SPIR-V arrays have at least one")
         info = TypeInfo("array", members=(element,), length=length, small=self.info(element).small)
@@ -140,7 +139,7 @@ class TypeTable:
         return self._type("OpTypeArray", operands, info, ("ArrayStride", stride))
 
     def type_runtime_array(self, element: int, stride: int | None = None) -> int:
-        """An array whose length isn't known, the last member of a block; `stride` in bytes."""
+        """An array of unknown length, as the last member of a block; `stride` in bytes."""
         info = TypeInfo("runtime_array", members=(element,), small=self.info(element).small)
         return self._type("OpTypeRuntimeArray", (element,), info, ("ArrayStride", stride))
 
@@ -155,12 +154,12 @@ class TypeTable:
     ) -> int:
         """A structure. `offsets` in bytes make the layout explicit; `block` decorates it with Block.
 
-        Structures are equal when members, offsets, name and block are.
+        Structures are equal if members, offsets, name and block are.
         """
         key = ("struct", members, offsets, name, block)
-        known = self._interned.get(key)
-        if known is not None:
-            return known
+        existing = self._interned.get(key)
+        if existing is not None:
+            return existing
         if offsets is not None and len(offsets) != len(members):
             raise InternalError(f"{len(offsets)} offsets for {len(members)} members of structure {name!r}")
         small = _NO_NAMES.union(*(self.info(member).small for member in members))
@@ -176,7 +175,9 @@ class TypeTable:
         return result
 
     def type_pointer(self, storage: str, pointee: int, stride: int | None = None) -> int:
-        """A pointer; `stride` in bytes is for OpPtrAccessChain. Asks for the 8- and 16-bit access that it needs."""
+        """A pointer; `stride`, in bytes, is for OpPtrAccessChain. Requires the 8- and 16-bit access capabilities of the
+        pointee.
+        """
         info = TypeInfo("pointer", 64 if storage == "PhysicalStorageBuffer" else 0, members=(pointee,), storage=storage)
         result = self._type("OpTypePointer", (storage, pointee), info, ("ArrayStride", stride))
         for arithmetic in self.info(pointee).small:
@@ -188,8 +189,9 @@ class TypeTable:
         return self._type("OpTypeFunction", (result, *parameters), TypeInfo("function", members=(result, *parameters)))
 
     def type_cooperative_matrix(self, component: int, scope: str, rows: int, columns: int, use: str) -> int:
-        """A KHR cooperative matrix; `scope` "Subgroup" or "Workgroup", `use` "MatrixAKHR", "MatrixBKHR" or
-        "MatrixAccumulatorKHR"."""
+        """A KHR cooperative matrix; `scope` is "Subgroup" or "Workgroup", `use` is "MatrixAKHR", "MatrixBKHR" or
+        "MatrixAccumulatorKHR".
+        """
         inner = self.info(component)
         if inner.kind == "bfloat":
             self.require("BFloat16CooperativeMatrixKHR")
@@ -226,9 +228,9 @@ class TypeTable:
         decoration: tuple[str, int | None] = ("", None),
     ) -> int:
         key = (opname, operands, decoration[1])
-        known = self._interned.get(key)
-        if known is not None:
-            return known
+        existing = self._interned.get(key)
+        if existing is not None:
+            return existing
         result = self._declare(opname, operands, info)
         self._interned[key] = result
         if decoration[1] is not None:
@@ -250,14 +252,14 @@ class TypeTable:
     # Constants
 
     def constant(self, type_id: int, value: Any) -> int:
-        """A scalar constant: bool, int (wraps to the type's width) or float (rounded to nearest even)."""
+        """Return a scalar constant: bool, int (wraps to the type's width) or float (rounded to nearest even)."""
         info = self.info(type_id)
         if info.kind == "bool":
             return self._constant("OpConstantTrue" if value else "OpConstantFalse", type_id, ())
         return self.constant_bits(type_id, _bits_of(info, value))
 
     def constant_bits(self, type_id: int, bits: int) -> int:
-        """A constant from its bits (the low ones of `bits`), for NaNs with a payload."""
+        """Return a constant with the low bits of `bits`; needed for NaNs with a payload."""
         info = self.info(type_id)
         if info.kind not in ("int", "float", "bfloat"):
             raise InternalError(f"a constant needs a scalar type, found {info.kind}")
@@ -268,22 +270,22 @@ class TypeTable:
         return self._constant("OpConstant", type_id, words)
 
     def constant_composite(self, type_id: int, members: tuple[int, ...]) -> int:
-        """A vector, array or structure of constants."""
+        """Return a vector, array or structure of constants."""
         return self._constant("OpConstantComposite", type_id, members)
 
     def constant_null(self, type_id: int) -> int:
         return self._constant("OpConstantNull", type_id, ())
 
     def undef(self, type_id: int) -> int:
-        """An undefined value, declared once per type."""
+        """Return an undefined value, declared once per type."""
         return self._constant("OpUndef", type_id, ())
 
     def spec_constant(self, type_id: int, default: int | bool, number: int) -> int:
-        """A specialization constant: a scalar that the pipeline may set under `number`; one per number."""
+        """Return a specialization constant: a scalar that the pipeline may set by its id `number`. There is one per id."""
         key = ("spec", number)
-        known = self._interned.get(key)
-        if known is not None:
-            return known
+        existing = self._interned.get(key)
+        if existing is not None:
+            return existing
         info = self.info(type_id)
         if info.kind == "bool":
             opname, words = "OpSpecConstantTrue" if default else "OpSpecConstantFalse", []
@@ -297,11 +299,11 @@ class TypeTable:
 
     def _constant(self, opname: str, type_id: int, words: tuple[int, ...]) -> int:
         key = (opname, type_id, words)
-        known = self._interned.get(key)
-        if known is None:
+        existing = self._interned.get(key)
+        if existing is None:
             self.asked.update(self.info(type_id).small)
-            known = self._interned[key] = self._global_value(opname, type_id, list(words))
-        return known
+            existing = self._interned[key] = self._global_value(opname, type_id, list(words))
+        return existing
 
     def _global_value(self, opname: str, type_id: int, words: list[int]) -> int:
         result = self.id()
@@ -310,26 +312,26 @@ class TypeTable:
         return result
 
     def scope(self, name: str) -> int:
-        """The constant (u32) of a scope: "Workgroup", "Subgroup", "Device", "Invocation", "QueueFamily"."""
+        """Return the u32 constant of a scope: "Workgroup", "Subgroup", "Device", "Invocation", "QueueFamily"."""
         return self._named_constant("Scope", name)
 
     def semantics(self, names: str) -> int:
-        """The constant (u32) of memory semantics, joined by "|": "AcquireRelease|WorkgroupMemory"."""
+        """Return the u32 constant of memory semantics, combined with "|": "AcquireRelease|WorkgroupMemory"."""
         return self._named_constant("MemorySemantics", names)
 
     def _named_constant(self, kind: str, names: str) -> int:
         key = (kind, names)
-        known = self._interned.get(key)
-        if known is None:
-            number, found = enumerant(kind, names)
-            self.uses.update((kind, name) for name in found)
-            known = self._interned[key] = self.constant(self.type_int(32), number)
-        return known
+        existing = self._interned.get(key)
+        if existing is None:
+            number, members = enumerant(kind, names)
+            self.uses.update((kind, name) for name in members)
+            existing = self._interned[key] = self.constant(self.type_int(32), number)
+        return existing
 
     # Global variables and annotations
 
     def variable(self, storage: str, pointee: int, name: str = "", initializer: int | None = None) -> int:
-        """A global variable (Workgroup, Private, PushConstant, Input...); the result is its pointer."""
+        """Declare a global variable (Workgroup, Private, PushConstant, Input...) and return its pointer."""
         pointer = self.type_pointer(storage, pointee)
         layout = layout_of("OpVariable")
         words: list[int] = []
@@ -340,16 +342,16 @@ class TypeTable:
         return result
 
     def builtin(self, name: str, type_id: int) -> int:
-        """The Input variable of a built-in such as "GlobalInvocationId", declared once; the result is its pointer."""
+        """Return the pointer to the Input variable of a built-in such as "GlobalInvocationId", declared once."""
         key = ("builtin", name, type_id)
-        known = self._interned.get(key)
-        if known is None:
-            known = self._interned[key] = self.variable("Input", type_id, name)
-            self.decorate(known, "BuiltIn", name)
-        return known
+        existing = self._interned.get(key)
+        if existing is None:
+            existing = self._interned[key] = self.variable("Input", type_id, name)
+            self.decorate(existing, "BuiltIn", name)
+        return existing
 
     def name(self, target: int, text: str) -> None:
-        """Name an id for disassembly; an empty text does nothing."""
+        """Name an id for disassembly; does nothing for an empty text."""
         if text and self.debug:
             self.names += instruction("OpName", [target, *pack_string(text)])
 
@@ -359,7 +361,7 @@ class TypeTable:
             self.names += instruction("OpMemberName", [target, member, *pack_string(text)])
 
     def decorate(self, target: int, decoration: str, *operands: Operand) -> None:
-        """Decorate an id; the same decoration twice is written once."""
+        """Decorate an id. Duplicates are emitted once."""
         self._annotate("OpDecorate", target, decoration, *operands)
 
     def decorate_member(self, target: int, member: int, decoration: str, *operands: Operand) -> None:
@@ -378,7 +380,7 @@ class TypeTable:
 
 
 def _bits_of(info: TypeInfo, value: Any) -> int:
-    """The bits of a number in a scalar type."""
+    """Return the bits of a number in a scalar type."""
     if info.kind == "int":
         return operator.index(value) & ((1 << info.bits) - 1)
     if info.kind == "float" and info.bits == 64:
@@ -392,7 +394,7 @@ def _bits_of(info: TypeInfo, value: Any) -> int:
 
 
 def _float_bits(value: Any, bits: int) -> int:
-    """Rounded to nearest even; too large becomes infinite."""
+    """Return the bits of a float, rounded to nearest even; overflow gives infinity."""
     kind = np.float32 if bits == 32 else np.float16
     carrier = np.uint32 if bits == 32 else np.uint16
     with np.errstate(all="ignore"):

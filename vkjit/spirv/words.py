@@ -1,16 +1,15 @@
-"""Instruction encoding: a SPIR-V instruction by name, with its operands, to 32-bit words.
+"""Instruction encoding: SPIR-V instructions by name, with operands as Python values, to 32-bit words.
 
-Enters: an instruction's name and operands as Python values. Leaves: words, and the names of what was used (so that
-capabilities can be derived). Holds: the layouts of instructions parsed so far, a pure function of the grammar tables.
+Encoding also records which instructions and enumerants are used, from which capabilities are derived. Operands are
+given in the order of the grammar:
 
-How operands are written, in the order of the grammar:
-
-- an id, a literal integer: an int (a negative literal is taken as 32 bits of two's complement);
+- an id or a literal integer: an int (a negative literal is encoded as 32-bit two's complement);
 - a literal string: a str; a literal float: a float (32 bits);
-- an enumerant: its SPIR-V name, or its number; its parameters follow as further operands: `"Offset", 4`;
-- a mask: names joined by "|" in ascending order of bits, or a number; the parameters follow in that order:
+- an enumerant: its SPIR-V name or its number, followed by its parameters as further operands: `"Offset", 4`;
+- a mask: names joined by "|" in ascending order of bits, or a number, followed by the parameters in that order:
   `"Aligned|MakePointerVisible", 16, scope`;
-- an instruction of GLSL.std.450: its name or number; a repeated pair: flat.
+- an instruction of GLSL.std.450: its name or number;
+- repeated pairs: flattened.
 """
 
 from __future__ import annotations
@@ -25,19 +24,19 @@ from ._gen_grammar import ALIASES, COMPOSITE_KINDS, ENUMERANTS, GLSL_STD_450, IN
 __all__ = ["Layout", "Operand", "Use", "encode_operands", "enumerant", "instruction", "layout_of", "pack_string"]
 
 Operand = int | float | str
-"""What a caller may pass as one operand."""
+"""One operand as passed by a caller."""
 
 Use = tuple[str, str]
-"""A thing whose capabilities and extensions the module must declare: ("Op", opname) or (operand kind, enumerant)."""
+"""An item with required capabilities and extensions: ("Op", opname) or (operand kind, enumerant)."""
 
 _ID_KINDS = frozenset({"IdRef", "IdScope", "IdMemorySemantics"})
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How one instruction is laid out. `operands` are (kind, quantifier) after the result type and result id.
+    """The operand layout of an instruction. `operands` are (kind, quantifier) after the result type and result id.
 
-    `ids` is the number of operands when each is one id, else -1: the fast path of the writers.
+    `ids` is the number of operands if each is a single id, else -1; it enables a fast path in the writers.
     """
 
     name: str
@@ -53,10 +52,10 @@ _LAYOUTS: dict[str, Layout] = {}
 
 
 def layout_of(opname: str) -> Layout:
-    """The layout of an instruction, by name or alias; InternalError when the grammar has none of that name."""
-    known = _LAYOUTS.get(opname)
-    if known is not None:
-        return known
+    """Return the layout of an instruction, by name or alias. Raises InternalError for an unknown name."""
+    cached = _LAYOUTS.get(opname)
+    if cached is not None:
+        return cached
     name = ALIASES.get(opname, opname)
     row = INSTRUCTIONS.get(name)
     if row is None:
@@ -72,7 +71,7 @@ def layout_of(opname: str) -> Layout:
 
 
 def pack_string(text: str) -> list[int]:
-    """The words of a literal string: UTF-8, ended by a zero byte, padded with zeros to whole words."""
+    """Encode a literal string: UTF-8, terminated by a zero byte, zero-padded to whole words."""
     data = text.encode("utf-8")
     if b"\0" in data:
         raise InternalError(f"a SPIR-V string can't hold a zero byte: {text!r}")
@@ -81,7 +80,7 @@ def pack_string(text: str) -> list[int]:
 
 
 def instruction(opname: str, words: list[int]) -> list[int]:
-    """An instruction from its name and operand words; InternalError past the 65535 words that fit."""
+    """Return an instruction with its operand words. Raises InternalError if it is longer than 65535 words."""
     count = len(words) + 1
     if count > 0xFFFF:
         raise InternalError(f"{opname} of {count} words: at most 65535 fit into a SPIR-V instruction")
@@ -90,7 +89,7 @@ def instruction(opname: str, words: list[int]) -> list[int]:
 
 @functools.lru_cache(maxsize=4096)
 def enumerant(kind: str, value: Operand) -> tuple[int, tuple[str, ...]]:
-    """(number, names) of an enumerant or mask given by name or number; names in ascending order of value."""
+    """Return (number, names) of an enumerant or mask given by name or number; names in ascending order of value."""
     table = ENUMERANTS[kind]
     mask = kind in MASK_KINDS
     if isinstance(value, str):
@@ -123,7 +122,7 @@ def _names_of(kind: str, value: int, mask: bool) -> tuple[str, ...]:
 
 
 def encode_operands(layout: Layout, operands: tuple[Operand, ...], words: list[int], uses: set[Use]) -> None:
-    """Append the words of `operands` to `words` and what they use to `uses`.
+    """Append the words of `operands` to `words` and the items they use to `uses`.
 
     Raises InternalError for too few or too many operands and for an operand of the wrong kind.
     """
@@ -145,7 +144,7 @@ def encode_operands(layout: Layout, operands: tuple[Operand, ...], words: list[i
 
 
 def _append_ids(layout: Layout, operands: tuple[Operand, ...], position: int, words: list[int]) -> int:
-    """The operands of the operation inside OpSpecConstantOp: ids or literal indices, all plain numbers."""
+    """Append the operands of the operation inside OpSpecConstantOp: ids or literal indices, encoded alike."""
     words += [_number(layout, "IdRef", operand) for operand in operands[position:]]
     return len(operands)
 
@@ -157,7 +156,7 @@ def _expected(layout: Layout) -> str:
 def _encode_one(
     layout: Layout, kind: str, operands: tuple[Operand, ...], position: int, words: list[int], uses: set[Use]
 ) -> int:
-    """Encode one operand of `kind`, with its parameters; return the position after it."""
+    """Encode one operand of `kind`, with its parameters; return the next position."""
     if kind in COMPOSITE_KINDS:
         for part in COMPOSITE_KINDS[kind]:
             position = _encode_one(layout, part, operands, position, words, uses)

@@ -1,6 +1,6 @@
-"""Tensors: strided arrays on a device, operations on them, methods.
+"""Tensors: strided arrays on a device, the operations on them, and their methods.
 
-The package has the name of a function, `vk.tensor(...)`: it can be called, and is that function then.
+The package is callable: `vk.tensor(...)` calls `vkjit.tensor.creation.tensor`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Any
 
 
 class _TensorPackage(ModuleType):
-    """A package that is also `creation.tensor`."""
+    """A module type that makes the package callable as `creation.tensor`."""
 
     def __call__(self, data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
-        """A new tensor with a copy of `data`; see `vkjit.tensor.creation.tensor`."""
+        """Return a new tensor with a copy of `data`; see `vkjit.tensor.creation.tensor`."""
         from . import api
         from .creation import tensor
 
-        del api  # imported so that methods are installed
+        del api  # imported for its side effect: it installs the tensor methods
         return tensor(data, dtype, device, requires_grad)
 
 

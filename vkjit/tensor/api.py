@@ -1,7 +1,7 @@
-"""The public names of the tensor layer: `vkjit.__init__` hands them out when they are first used.
+"""The public names of the tensor layer, which `vkjit.__init__` resolves on first use.
 
-Importing this module installs the methods of `Tensor` and the gradient rules. Names that kernels share (`vk.exp`) are
-not listed: the stub of the language calls the tensor function on the host.
+Importing this module installs the methods of `Tensor` and the gradient rules. Names shared with the kernel language
+(`vk.exp`) are not listed: called on the host, the language's stub forwards to the tensor function.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Elementwise operations of two and three operands: arithmetic, comparison, logic, choice.
+"""Elementwise operations with two or three operands: arithmetic, comparison, logic, selection.
 
-Enters: tensors and Python numbers, which broadcast. Leaves: new tensors of the promoted type (bool for comparisons).
+Operands are tensors and Python scalars, which broadcast. Results have the promoted type, comparisons bool.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Binary = Callable[[Operand, Operand], Tensor]
 
 
 def operand(value: Any, name: str) -> Any:
-    """A tensor, or a Python number; ArgumentError for anything else."""
+    """Return a tensor or Python scalar operand, with NumPy scalars converted. Raises ArgumentError for anything else."""
     if isinstance(value, np.generic):  # first: np.float64 is a float too
         return value.item()
     if isinstance(value, (Tensor, bool, int, float)):
@@ -50,7 +50,7 @@ def _pair(a: Any, b: Any, name: str) -> tuple[Any, Any, DType]:
     return a, b, result_type(a, b)
 
 
-def _numbers_only(dtype: DType, name: str) -> DType:
+def _refuse_bool(dtype: DType, name: str) -> DType:
     if dtype.kind == "bool":
         raise DTypeError(f"{name} has no meaning for bool: use ^ or logical_xor, or convert with .to(vk.i32)")
     return dtype
@@ -58,7 +58,7 @@ def _numbers_only(dtype: DType, name: str) -> DType:
 
 @operation("add", repeated=True)
 def add(a: Operand, b: Operand, *, alpha: float = 1) -> Tensor:
-    """a + alpha b."""
+    """Return a + alpha * b."""
     a, b, dtype = _pair(a, b, "add")
     if alpha != 1:
         if isinstance(alpha, float) and not dtype.is_float:
@@ -70,9 +70,9 @@ def add(a: Operand, b: Operand, *, alpha: float = 1) -> Tensor:
 
 @operation("sub", repeated=True)
 def sub(a: Operand, b: Operand, *, alpha: float = 1) -> Tensor:
-    """a - alpha b."""
+    """Return a - alpha * b."""
     a, b, dtype = _pair(a, b, "sub")
-    _numbers_only(dtype, "subtraction")
+    _refuse_bool(dtype, "subtraction")
     if alpha != 1:
         compute = arithmetic_type(dtype)
         return run_map(functions.mul_sub, (a, b, alpha), dtype, compute, first=compute)
@@ -81,22 +81,24 @@ def sub(a: Operand, b: Operand, *, alpha: float = 1) -> Tensor:
 
 @operation("mul", repeated=True)
 def mul(a: Operand, b: Operand) -> Tensor:
-    """a * b; `and` for bool."""
+    """Return a * b; for bool, a and b."""
     a, b, dtype = _pair(a, b, "mul")
     return run_map(functions.mul, (a, b), dtype, arithmetic_type(dtype))
 
 
 @operation("true_divide", repeated=True)
 def true_divide(a: Operand, b: Operand) -> Tensor:
-    """a / b; integers give f32."""
+    """Return a / b; integers give f32."""
     a, b, dtype = _pair(a, b, "div")
     result = float_type(dtype)
     return run_map(functions.div, (a, b), result, arithmetic_type(result))
 
 
 def div(a: Operand, b: Operand, *, rounding_mode: str | None = None) -> Tensor:
-    """a / b: true division, or rounded: "floor" down, "trunc" towards zero. Integers divided by 0 give 0 when
-    rounded.
+    """Return a / b.
+
+    `rounding_mode` is None for true division, "floor" to round down, or "trunc" to round towards zero. With rounding,
+    integer division by 0 gives 0.
     """
     if rounding_mode is None:
         return true_divide(a, b)
@@ -108,7 +110,7 @@ def div(a: Operand, b: Operand, *, rounding_mode: str | None = None) -> Tensor:
 
 
 def _binary(name: str, function: Any, meaning: str, *, floats: bool = False) -> Binary:
-    """An operation on numbers that gives the promoted type; `floats`: a float type whatever it is given."""
+    """Make a binary operation that returns the promoted type; with `floats`, f32 if the promoted type isn't a float."""
 
     def forward(a: Operand, b: Operand) -> Tensor:
         a, b, dtype = _pair(a, b, name)
@@ -116,38 +118,40 @@ def _binary(name: str, function: Any, meaning: str, *, floats: bool = False) -> 
         return run_map(function, (a, b), result, arithmetic_type(result))
 
     forward.__name__ = forward.__qualname__ = name
-    forward.__doc__ = f"{meaning}, elementwise."
+    forward.__doc__ = f"Return {meaning}, elementwise."
     return operation(name, repeated=True)(forward)
 
 
-floor_divide = _binary("floor_divide", functions.floordiv, "The quotient rounded down; integers divided by 0 give 0")
-trunc_divide = _binary("trunc_divide", functions.truncdiv, "The quotient rounded towards zero")
-remainder = _binary("remainder", functions.remainder, "The remainder with the sign of b (Python's %)")
-fmod = _binary("fmod", functions.fmod, "The remainder with the sign of a (C's fmod)")
-maximum = _binary("maximum", lang.max, "The greater one; NaN passes on")
-minimum = _binary("minimum", lang.min, "The smaller one; NaN passes on")
-_fmax = _binary("fmax", lang.fmax, "The greater one; NaN is ignored")
-_fmin = _binary("fmin", lang.fmin, "The smaller one; NaN is ignored")
-atan2 = _binary("atan2", lang.atan2, "The angle of the point (b, a) in radians", floats=True)
-hypot = _binary("hypot", lang.hypot, "sqrt(a*a + b*b) without overflow", floats=True)
-copysign = _binary("copysign", lang.copysign, "The magnitude of a with the sign of b", floats=True)
+floor_divide = _binary("floor_divide", functions.floordiv, "the quotient rounded down (0 for integers divided by 0)")
+trunc_divide = _binary("trunc_divide", functions.truncdiv, "the quotient rounded towards zero")
+remainder = _binary("remainder", functions.remainder, "the remainder with the sign of b (Python's %)")
+fmod = _binary("fmod", functions.fmod, "the remainder with the sign of a (C's fmod)")
+maximum = _binary("maximum", lang.max, "the maximum (NaN if either is NaN)")
+minimum = _binary("minimum", lang.min, "the minimum (NaN if either is NaN)")
+_fmax = _binary("fmax", lang.fmax, "the maximum, ignoring NaN")
+_fmin = _binary("fmin", lang.fmin, "the minimum, ignoring NaN")
+atan2 = _binary("atan2", lang.atan2, "the angle of the point (b, a) in radians", floats=True)
+hypot = _binary("hypot", lang.hypot, "sqrt(a * a + b * b), without overflow", floats=True)
+copysign = _binary("copysign", lang.copysign, "the magnitude of a with the sign of b", floats=True)
 xlogy = _binary("xlogy", functions.xlogy, "a * log(b), 0 where a is 0", floats=True)
 
 
 def fmax(a: Operand, b: Operand) -> Tensor:
-    """The greater one, elementwise; of NaN and a number the number."""
+    """Return the elementwise maximum; where one operand is NaN, the other one."""
     return _fmax(a, b) if result_type(a, b).is_float else maximum(a, b)
 
 
 def fmin(a: Operand, b: Operand) -> Tensor:
-    """The smaller one, elementwise; of NaN and a number the number."""
+    """Return the elementwise minimum; where one operand is NaN, the other one."""
     return _fmin(a, b) if result_type(a, b).is_float else minimum(a, b)
 
 
 @operation("pow", repeated=True)
 def pow(a: Operand, b: Operand) -> Tensor:
-    """a ** b. Exponents 2, 3, 0.5, -1 and the like are multiplications and roots; integers take exponents of at least
-    0.
+    """Return a ** b.
+
+    The scalar exponents 1, 2, 3, 0.5, -0.5 and -1 become multiplications, roots and reciprocals. A negative scalar
+    exponent for an integer result raises DTypeError.
     """
     a, b, dtype = _pair(a, b, "pow")
     if not dtype.is_float and not isinstance(b, Tensor) and b < 0:
@@ -173,29 +177,31 @@ _SPECIAL_POWERS: dict[float, Any] = {
 # -- comparison and logic
 
 
-_TRUTHS: dict[str, Callable[[Any, Any], bool]] = {
+_PYTHON_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge
 }  # fmt: skip
 
 
-def _is_beyond(dtype: DType, a: Any, b: Any) -> bool:
-    """Whether the number among the two lies outside the type."""
-    number = b if isinstance(a, Tensor) else a
+def _is_out_of_range(dtype: DType, a: Any, b: Any) -> bool:
+    """True if the scalar operand is an integer outside the range of `dtype`."""
+    scalar = b if isinstance(a, Tensor) else a
     limits = np.iinfo(dtype.numpy)
-    return isinstance(number, int) and not limits.min <= number <= limits.max
+    return isinstance(scalar, int) and not limits.min <= scalar <= limits.max
 
 
 def _comparison(name: str, function: Any, sign: str) -> Binary:
     def forward(a: Operand, b: Operand) -> Tensor:
         a, b, dtype = _pair(a, b, name)
-        if dtype.is_integer and not (isinstance(a, Tensor) and isinstance(b, Tensor)) and _is_beyond(dtype, a, b):
+        if dtype.is_integer and not (isinstance(a, Tensor) and isinstance(b, Tensor)) and _is_out_of_range(dtype, a, b):
             tensor, (low, high) = (a, (0, b)) if isinstance(a, Tensor) else (b, (a, 0))
-            truth = _TRUTHS[name](low, high)  # any number of the type stands on the same side as 0
+            truth = _PYTHON_COMPARISONS[name](low, high)  # every value of the type compares to the scalar as 0 does
             return creation.full(tensor.shape, truth, dtype=dtypes.boolean, device=tensor.device)
         return run_map(function, (a, b), dtypes.boolean, arithmetic_type(dtype))
 
     forward.__name__ = forward.__qualname__ = name
-    forward.__doc__ = f"a {sign} b, elementwise, as bool; a number past the type's ends is compared as it is."
+    forward.__doc__ = (
+        f"Return a {sign} b, elementwise, as bool; a scalar outside the type's range is compared by its value."
+    )
     return operation(name, repeated=True)(forward)
 
 
@@ -213,13 +219,13 @@ def _logic(name: str, function: Any, meaning: str) -> Binary:
         return run_map(function, (a, b), dtypes.boolean, dtypes.boolean)
 
     forward.__name__ = forward.__qualname__ = name
-    forward.__doc__ = f"{meaning}, elementwise, as bool; numbers count as true unless they are 0."
+    forward.__doc__ = f"Return {meaning}, elementwise, as bool; nonzero numbers count as true."
     return operation(name, repeated=True)(forward)
 
 
 logical_and = _logic("logical_and", functions.bitwise_and, "a and b")
 logical_or = _logic("logical_or", functions.bitwise_or, "a or b")
-logical_xor = _logic("logical_xor", functions.bitwise_xor, "Either a or b")
+logical_xor = _logic("logical_xor", functions.bitwise_xor, "a xor b")
 
 
 def _bits(name: str, function: Any, sign: str) -> Binary:
@@ -230,7 +236,7 @@ def _bits(name: str, function: Any, sign: str) -> Binary:
         return run_map(function, (a, b), dtype, dtype)
 
     forward.__name__ = forward.__qualname__ = name
-    forward.__doc__ = f"a {sign} b, bit by bit."
+    forward.__doc__ = f"Return a {sign} b, bitwise."
     return operation(name, repeated=True)(forward)
 
 
@@ -250,7 +256,7 @@ def _shift(name: str, kernel: str, sign: str) -> Binary:
 
     forward.__name__ = forward.__qualname__ = name
     forward.__doc__ = (
-        f"a {sign} b, bit by bit; all bits go where b is negative or at least their number, as in PyTorch."
+        f"Return a {sign} b, bitwise; a negative b, or b >= the bit width, shifts out all bits, as in PyTorch."
     )
     return operation(name, repeated=True)(forward)
 
@@ -260,7 +266,10 @@ bitwise_right_shift = _shift("bitwise_right_shift", "rshift", ">>")
 
 
 def isclose(a: Tensor, b: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
-    """Whether abs(a - b) <= atol + rtol * abs(b), elementwise; infinities are close to themselves."""
+    """Return a bool tensor that is True where abs(a - b) <= atol + rtol * abs(b), elementwise.
+
+    Infinities are close to themselves, and so are NaNs if `equal_nan`.
+    """
     a, b = (x.to(dtypes.f32) if x.dtype.kind == "bool" else x for x in (a, b))
     difference, limit = lang_abs(sub(a, b)), add(mul(lang_abs(b), rtol), atol)
     close = logical_or(logical_and(le(difference, limit), lt(limit, float("inf"))), eq(a, b))
@@ -268,13 +277,13 @@ def isclose(a: Tensor, b: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_
 
 
 def lang_abs(x: Tensor) -> Tensor:
-    """The absolute value."""
+    """Return the absolute value, elementwise."""
     from .elementwise import abs
 
     return abs(x)
 
 
-# -- of three
+# -- three operands
 
 
 def _choice_type(dtype: DType) -> DType:
@@ -283,17 +292,19 @@ def _choice_type(dtype: DType) -> DType:
 
 @operation("where", repeated=True)
 def where(condition: Tensor, x: Operand, y: Operand) -> Tensor:
-    """x where the condition is true, else y."""
+    """Return x where the condition is true, else y. Raises DTypeError if the condition isn't a bool tensor."""
     if not isinstance(condition, Tensor) or condition.dtype.kind != "bool":
-        found = repr(condition.dtype) if isinstance(condition, Tensor) else type(condition).__name__
-        raise DTypeError(f"where() takes a condition of bool, found {found}: compare first, as in x > 0")
+        actual = repr(condition.dtype) if isinstance(condition, Tensor) else type(condition).__name__
+        raise DTypeError(f"where() takes a condition of bool, found {actual}: compare first, as in x > 0")
     x, y, dtype = _pair(x, y, "where")
     return run_map(functions.select, (condition, x, y), dtype, _choice_type(dtype), first=dtypes.boolean)
 
 
 @whole("masked_fill")
 def masked_fill(x: Tensor, mask: Tensor, value: Operand) -> Tensor:
-    """x with `value` (a number or a 0-d tensor) where the mask is true."""
+    """Return x with `value` (a scalar or a 0-d tensor) where the mask is true. Raises DTypeError if x's type can't hold
+    it.
+    """
     if x.dtype.kind == "bool" and not isinstance(value, Tensor):
         value = bool(value)
     dtype = result_type(x, value)
@@ -304,7 +315,7 @@ def masked_fill(x: Tensor, mask: Tensor, value: Operand) -> Tensor:
 
 @whole("clamp")
 def clamp(x: Tensor, min: Operand = None, max: Operand = None) -> Tensor:
-    """x limited to min from below and max from above (None: no limit); NaN stays."""
+    """Return x limited to the range [min, max]; None means no bound. NaN stays NaN."""
     bounds = [operand(b, "clamp") for b in (min, max) if b is not None]
     if len(bounds) == 2:
         return clamp_both(x, *bounds)
@@ -315,20 +326,20 @@ def clamp(x: Tensor, min: Operand = None, max: Operand = None) -> Tensor:
 
 @operation("clamp", repeated=True)
 def clamp_both(x: Tensor, low: Operand, high: Operand) -> Tensor:
-    """x limited from both sides."""
+    """Return x limited to [low, high]."""
     dtype = result_type(x, low, high)
     compute = arithmetic_type(dtype)
     return run_map(functions.clamp, (x, low, high), dtype, compute, first=compute)
 
 
-clamp_low = _binary("clamp_low", lang.max, "a limited to b from below")
-clamp_high = _binary("clamp_high", lang.min, "a limited to b from above")
+clamp_low = _binary("clamp_low", lang.max, "a limited to at least b")
+clamp_high = _binary("clamp_high", lang.min, "a limited to at most b")
 clip = clamp
 
 
 @operation("lerp", repeated=True)
 def lerp(start: Tensor, end: Tensor, weight: Operand) -> Tensor:
-    """start + weight (end - start)."""
+    """Return start + weight * (end - start)."""
     dtype = result_type(start, end, operand(weight, "lerp"))
     if not dtype.is_float:
         raise DTypeError(f"lerp() takes float tensors, found {start.dtype!r} and {end.dtype!r}")

@@ -1,6 +1,6 @@
-"""More elementwise operations: fused forms, special functions, predicates of floats, integers' divisors.
+"""More elementwise operations: fused forms, special functions, float predicates, gcd and lcm.
 
-Enters: tensors and numbers, which broadcast. Leaves: new tensors of the promoted type.
+Operands are tensors and Python scalars, which broadcast. Results have the promoted type.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ __all__ = [
 
 Operand = Any
 
-erfinv = _floats("erfinv", special.erfinv, "The inverse of erf; NaN outside [-1, 1]")
+erfinv = _floats("erfinv", special.erfinv, "the inverse error function, NaN outside [-1, 1]")
 entr = _floats("entr", special.entr, "-x log(x)")
-ndtr = _floats("ndtr", special.ndtr, "The normal distribution's cumulative function")
+ndtr = _floats("ndtr", special.ndtr, "the standard normal CDF")
 sinc = _floats("sinc", special.sinc, "sin(pi x) / (pi x), 1 at 0")
-logaddexp = _binary("logaddexp", special.logaddexp, "log(exp(a) + exp(b)) without overflow", floats=True)
-logaddexp2 = _binary("logaddexp2", special.logaddexp2, "log2(2 ** a + 2 ** b) without overflow", floats=True)
+logaddexp = _binary("logaddexp", special.logaddexp, "log(exp(a) + exp(b)), without overflow", floats=True)
+logaddexp2 = _binary("logaddexp2", special.logaddexp2, "log2(2 ** a + 2 ** b), without overflow", floats=True)
 xlog1py = _binary("xlog1py", special.xlog1py, "a * log(1 + b), 0 where a is 0", floats=True)
 heaviside = _binary("heaviside", special.heaviside, "0 where a is below 0, b where it is 0, else 1")
-isposinf = _predicate("isposinf", special.is_inf_above, "Whether x is inf")
-isneginf = _predicate("isneginf", special.is_inf_below, "Whether x is -inf")
+isposinf = _predicate("isposinf", special.is_inf_above, "x is inf")
+isneginf = _predicate("isneginf", special.is_inf_below, "x is -inf")
 
 
 @operation("gcd")
 def gcd(a: Operand, b: Operand) -> Tensor:
-    """The greatest common divisor of integers, elementwise; at least 0."""
+    """Return the greatest common divisor of integers, elementwise; it is never negative."""
     dtype = result_type(a, b)
     if not dtype.is_integer:
         raise DTypeError(f"gcd() takes integers, found {dtype!r}")
@@ -52,44 +52,44 @@ def gcd(a: Operand, b: Operand) -> Tensor:
 
 
 def lcm(a: Any, b: Any) -> Tensor:
-    """The least common multiple of integers, elementwise; 0 where one is 0."""
+    """Return the least common multiple of integers, elementwise; 0 if either is 0."""
     common = gcd(a, b)
     product: Any = mul(a // where(common == 0, 1, common), b)
     return product.abs() if product.dtype.kind == "int" else product  # type: ignore[no-any-return]
 
 
 def signbit(x: Tensor) -> Tensor:
-    """Whether the sign is set, also that of -0, elementwise, as bool."""
+    """Return a bool tensor that is True where the sign bit is set, including -0, elementwise."""
     if not checked(x, "signbit").dtype.is_float:
         return x < 0 if x.dtype.kind == "int" else creation.zeros(x.shape, dtype=dtypes.boolean, device=x.device)
     return _sign_bit(x)
 
 
-_sign_bit = _predicate("signbit", special.sign_bit, "Whether the sign is set")
+_sign_bit = _predicate("signbit", special.sign_bit, "the sign bit is set")
 
 
 def isreal(x: Tensor) -> Tensor:
-    """True everywhere: there are no complex numbers here."""
+    """Return True everywhere: there are no complex types."""
     return creation.ones(checked(x, "isreal").shape, dtype=dtypes.boolean, device=x.device)
 
 
 def sgn(x: Tensor) -> Tensor:
-    """As `sign`."""
+    """Alias of `sign`: there are no complex types."""
     return sign(x)
 
 
 def rsub(x: Tensor, other: Operand, *, alpha: float = 1) -> Tensor:
-    """other - alpha x."""
+    """Return other - alpha * x."""
     return sub(other, x, alpha=alpha)
 
 
 @whole("addcmul")
 def addcmul(x: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
-    """x + value * tensor1 * tensor2."""
+    """Return x + value * tensor1 * tensor2."""
     operands = (x, tensor1, tensor2)
-    found = {o.dtype.name if isinstance(o, Tensor) else "" for o in operands}
-    alike = len(found) == 1 and not found & {"", "bool"}
-    if value == 1 and alike and state.autocast is None and not is_recording(operands):
+    type_names = {o.dtype.name if isinstance(o, Tensor) else "" for o in operands}
+    same_type = len(type_names) == 1 and not type_names & {"", "bool"}
+    if value == 1 and same_type and state.autocast is None and not is_recording(operands):
         compute = arithmetic_type(x.dtype)
         return run_map(functions.mul_add, operands, x.dtype, compute, first=compute)
     return _addcmul(*operands, value=value)
@@ -103,19 +103,19 @@ def _addcmul(x: Any, tensor1: Any, tensor2: Any, *, value: float) -> Tensor:
 @whole("addcdiv")
 @widened
 def addcdiv(x: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
-    """x + value * tensor1 / tensor2, of floats."""
+    """Return x + value * tensor1 / tensor2. Raises DTypeError for integers."""
     if not result_type(x, tensor1, tensor2).is_float:
         raise DTypeError("addcdiv() takes floats: convert with .to(vk.f32)")
     return add(x, true_divide(tensor1, tensor2), alpha=value)
 
 
 def clamp_min(x: Tensor, min: Operand) -> Tensor:
-    """x limited from below."""
+    """Return x limited to at least `min`."""
     return _clamp(x, min=min)
 
 
 def clamp_max(x: Tensor, max: Operand) -> Tensor:
-    """x limited from above."""
+    """Return x limited to at most `max`."""
     return _clamp(x, max=max)
 
 
@@ -127,18 +127,18 @@ def _clamp(x: Tensor, **bounds: Any) -> Tensor:
 
 @widened
 def deg2rad(x: Any) -> Tensor:
-    """Degrees as radians."""
+    """Convert degrees to radians."""
     return x * (math.pi / 180)  # type: ignore[no-any-return]
 
 
 @widened
 def rad2deg(x: Any) -> Tensor:
-    """Radians as degrees."""
+    """Convert radians to degrees."""
     return x * (180 / math.pi)  # type: ignore[no-any-return]
 
 
 def float_power(x: Operand, exponent: Operand) -> Tensor:
-    """x ** exponent in f64."""
+    """Return x ** exponent, computed in f64."""
 
     def double(value: Any) -> Any:
         return value.to(dtypes.f64) if isinstance(value, Tensor) else float(value)
@@ -148,13 +148,13 @@ def float_power(x: Operand, exponent: Operand) -> Tensor:
 
 @widened
 def ldexp(x: Any, other: Any) -> Tensor:
-    """x * 2 ** other, as floats."""
+    """Return x * 2 ** other, as floats."""
     scale = pow(2.0, other if isinstance(other, Tensor) and other.dtype.is_float else other.to(dtypes.f32))
     return mul(x, scale)
 
 
 def fill(x: Tensor, value: Any) -> Tensor:
-    """A tensor of x's shape and type with one value everywhere; the gradient reaches a 0-d tensor as value."""
+    """Return a tensor of x's shape and type filled with `value`. A 0-d tensor as `value` receives a gradient."""
     if isinstance(value, Tensor):
         if value.ndim:
             raise ArgumentError(f"fill() takes a number or a 0-d tensor, found shape {value.shape}")
@@ -166,7 +166,9 @@ _LARGEST = {"f16": 65504.0, "bf16": 3.3895313892515355e38, "f32": 3.402823466385
 
 
 def nan_to_num(x: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Tensor:
-    """x with NaN replaced by a number (0), inf by the largest one of the type, -inf by the least, where not given."""
+    """Replace NaN by `nan` (default 0), inf by `posinf` and -inf by `neginf` (default: the type's largest and lowest
+    finite value).
+    """
     if not checked(x, "nan_to_num").dtype.is_float:
         return x.clone()
     top = _LARGEST[x.dtype.name]

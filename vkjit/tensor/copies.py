@@ -1,7 +1,4 @@
-"""Copies: of a type, to a device, in C order, into another tensor; and several tensors joined into one.
-
-Enters: tensors. Leaves: tensors with memory of their own.
-"""
+"""Copies: type and device conversion, contiguous copies, writes into another tensor, concatenation and repetition."""
 
 from __future__ import annotations
 
@@ -32,38 +29,41 @@ __all__ = [
 
 
 _UNSIGNED = {1: dtypes.u8, 2: dtypes.u16, 4: dtypes.u32, 8: dtypes.u64}
-_WORTH_SQUARES = 4096
-"""Elements from which on copies across axes go square by square."""
-_BY_KERNEL = 256 << 10
-"""Bytes from which on a kernel copies on a graphics card, whose engines for copies keep pace with its bus, not with its memory,
-and on a processor, where it runs on several threads.
+_MIN_TILED_COPY = 4096
+"""Minimum number of elements for a tiled copy between layouts whose contiguous axes differ."""
+_MIN_KERNEL_BYTES = 256 << 10
+"""Minimum size in bytes for copying contiguous memory with a kernel on discrete GPUs, whose copy engines match the bus
+rather than the memory bandwidth, and on the LLVM CPU device, where a kernel runs on several threads.
 """
 
 
 def copy_values(source: DeviceArray, target: DeviceArray) -> None:
-    """Copies all elements, by a copy of bytes where both are alike."""
+    """Copy all elements of `source` into `target`, converting and broadcasting them.
+
+    If both are dense and have the same type and shape, their bytes are copied.
+    """
     count = math.prod(target.shape)
     if count == 0:
         return
-    alike = source.dtype is target.dtype and source.shape == target.shape
-    if alike and maps.is_dense(source) and maps.is_dense(target):
+    same_layout = source.dtype is target.dtype and source.shape == target.shape
+    if same_layout and maps.is_dense(source) and maps.is_dense(target):
         nbytes = count * target.dtype.itemsize
-        by_kernel = nbytes >= _BY_KERNEL and target.device.caps.kind in ("discrete", "llvm-cpu")
+        by_kernel = nbytes >= _MIN_KERNEL_BYTES and target.device.caps.kind in ("discrete", "llvm-cpu")
         if not by_kernel or source.buffer is target.buffer:
             target.device.copy(source.buffer, source.offset, target.buffer, target.offset, nbytes)
             return
         source, target = _bits(source, count), _bits(target, count)
-    if count < _WORTH_SQUARES or not _copied_across(source, target):
+    if count < _MIN_TILED_COPY or not _copied_transposed(source, target):
         maps.copy_array(source, target)
 
 
 def _bits(array: DeviceArray, count: int) -> DeviceArray:
-    """Elements without gaps as a vector of unsigned integers of their size, which copying leaves as they are."""
+    """View dense elements as a vector of unsigned integers of the same size, which a kernel copies bit by bit."""
     return DeviceArray(array.buffer, array.offset, _UNSIGNED[array.dtype.itemsize], (count,), (1,))
 
 
-def _copied_across(source: DeviceArray, target: DeviceArray) -> bool:
-    """Copies where source and target have their neighbours along different axes, or in reverse; whether they do."""
+def _copied_transposed(source: DeviceArray, target: DeviceArray) -> bool:
+    """Copy between layouts whose contiguous axes differ, or whose rows are reversed. Returns True if it did."""
     if source.shape != target.shape:
         return False
     source, target = iterate.coalesce([source, target])
@@ -72,13 +72,13 @@ def _copied_across(source: DeviceArray, target: DeviceArray) -> bool:
         return True
     if last not in (1, 2) or target.strides[last] != 1 or 1 in (source.strides[last], *target.strides[:last]):
         return False
-    near = [axis for axis in range(last) if source.strides[axis] == 1]
-    if not near or min(shape[near[0]], shape[last]) < 16:
+    contiguous_axes = [axis for axis in range(last) if source.strides[axis] == 1]
+    if not contiguous_axes or min(shape[contiguous_axes[0]], shape[last]) < 16:
         return False
-    outer = [axis for axis in range(last) if axis != near[0]]
+    outer = [axis for axis in range(last) if axis != contiguous_axes[0]]
 
     def squares(array: DeviceArray) -> DeviceArray:
-        axes = [(array.shape[a], array.strides[a]) for a in (*outer, near[0], last)]
+        axes = [(array.shape[a], array.strides[a]) for a in (*outer, contiguous_axes[0], last)]
         extents, strides = zip(*([(1, 0)] * (3 - len(axes)) + axes), strict=True)
         return DeviceArray(array.buffer, array.offset, array.dtype, extents, strides)
 
@@ -87,14 +87,14 @@ def _copied_across(source: DeviceArray, target: DeviceArray) -> bool:
 
 @operation("clone", repeated=True)
 def clone(x: Tensor) -> Tensor:
-    """A copy in C order."""
+    """Return a contiguous copy."""
     out = creation.allocate(x.shape, x.dtype, x.device)
     copy_values(x._array, out)
     return Tensor(out)
 
 
 def contiguous(x: Tensor) -> Tensor:
-    """x itself where it is in C order, else a copy."""
+    """Return x itself if it is contiguous, else a contiguous copy."""
     return x if x.is_contiguous() else clone(x)
 
 
@@ -113,11 +113,10 @@ def _move(x: Tensor, *, device: Device) -> Tensor:
 def to(
     x: Tensor, *targets: Any, dtype: Any = None, device: Any = None, copy: bool = False, non_blocking: bool = False
 ) -> Tensor:
-    """x in another type and on another device: `x.to(vk.f16)`, `x.to("cpu")`, `x.to(dtype=..., device=...)`.
+    """Convert to another type and device: `x.to(vk.f16)`, `x.to("cpu")`, `x.to(other)`, `x.to(dtype=..., device=...)`.
 
-    x itself where nothing changes, unless copy=True. `non_blocking` changes nothing: copies never wait.
-    Floats become integers by truncation, saturated at the type's
-    ends.
+    Returns x itself if nothing changes, unless `copy=True`. `non_blocking` is ignored. Float to integer conversion
+    truncates and saturates at the type's limits.
     """
     del non_blocking
     flags = [t for t in targets if isinstance(t, bool)]  # PyTorch's order: non_blocking, copy
@@ -130,12 +129,12 @@ def to(
         else:
             dtype = target
     element = x.dtype if dtype is None else creation.as_dtype(dtype)
-    place = x.device if device is None else open_device(device)
+    target_device = x.device if device is None else open_device(device)
     result = x
     if element is not x.dtype:
         result = _cast(result, dtype=element)
-    if place is not x.device:
-        result = _move(result, device=place)
+    if target_device is not x.device:
+        result = _move(result, device=target_device)
     return clone(x) if copy and result is x else result
 
 
@@ -148,7 +147,7 @@ def _names_dtype(target: Any) -> bool:
 
 
 def copy_(target: Tensor, source: Any) -> Tensor:
-    """Writes source (a tensor that broadcasts, or a number) into target, converted to its type."""
+    """Copy `source` (a tensor that broadcasts, or a scalar) into `target`, converted to its type."""
     if not isinstance(source, Tensor):
         return fill_(target, source)
     if source.device is not target.device:
@@ -163,7 +162,7 @@ def _write(target: Tensor, source: Tensor) -> None:
 
 
 def fill_(target: Tensor, value: Any) -> Tensor:
-    """Writes one number (or the value of a 0-d tensor) everywhere."""
+    """Set all elements to a scalar or to the value of a 0-d tensor."""
     if isinstance(value, Tensor):
         if value.ndim:
             raise ShapeError(f"fill_() takes a number or a 0-d tensor, found shape {value.shape}")
@@ -172,22 +171,22 @@ def fill_(target: Tensor, value: Any) -> Tensor:
 
 
 def fill_values(target: Tensor, value: Any) -> None:
-    """Writes a number into memory of any strides."""
+    """Write a scalar to all elements, whichever strides the tensor has."""
     array = target._array
     if 0 in array.shape:
         return
     [flat] = maps._flattened([], array, math.prod(array.shape))
     compute = maps.arithmetic_type(array.dtype)
-    number = bool(value) if array.dtype.kind == "bool" else value
-    maps.fill_array(flat, maps.scalar_type(compute), maps.scalar_for(compute, number))
+    scalar = bool(value) if array.dtype.kind == "bool" else value
+    maps.fill_array(flat, maps.scalar_type(compute), maps.scalar_for(compute, scalar))
 
 
 def zero_(target: Tensor) -> Tensor:
-    """Writes zeros."""
+    """Set all elements to 0."""
     return fill_(target, 0)
 
 
-# -- joined
+# -- concatenation and repetition
 
 
 @operation("cat")
@@ -199,7 +198,7 @@ def _cat(*tensors: Tensor, dim: int) -> Tensor:
     extent = sum(x.shape[dim] for x in tensors)
     shape = (*first.shape[:dim], extent, *first.shape[dim + 1 :])
     out = Tensor(creation.allocate(shape, dtype, maps.common_device(tensors)))
-    if _joined([x._array for x in tensors], out._array, dim):
+    if _joined_on_gpu([x._array for x in tensors], out._array, dim):
         return out
     start = 0
     for x in tensors:
@@ -208,28 +207,33 @@ def _cat(*tensors: Tensor, dim: int) -> Tensor:
     return out
 
 
-def _joined(parts: Sequence[DeviceArray], out: DeviceArray, dim: int) -> bool:
-    """Joins two arrays of the result's type in one launch on a GPU, where each is lines around the axis; whether it did."""
+def _joined_on_gpu(parts: Sequence[DeviceArray], out: DeviceArray, dim: int) -> bool:
+    """Concatenate two arrays of the result's type in one launch on a GPU, if each can be viewed as rows around the
+    axis. Returns True if it did.
+    """
     if len(parts) != 2 or device_class(out.device) != "gpu" or any(x.dtype is not out.dtype for x in parts):
         return False
-    lines: list[DeviceArray] = []
+    matrices: list[DeviceArray] = []
     for x in (*parts, out):
         shape = (math.prod(x.shape[:dim]), math.prod(x.shape[dim:]))
         strides = reshaped_strides(x.shape, x.strides, shape) if 0 not in shape else None
         if strides is None:
             return False
-        lines.append(DeviceArray(x.buffer, x.offset, x.dtype, shape, strides))
-    join(*lines)
+        matrices.append(DeviceArray(x.buffer, x.offset, x.dtype, shape, strides))
+    join(*matrices)
     return True
 
 
 @whole("cat")
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """The tensors one after the other along an existing axis; sizes along the others agree."""
-    given = _parts(tensors, "cat")
-    parts = [x for x in given if x.shape != (0,)] or given[:1]  # PyTorch lets empty vectors pass, but their types count
-    if len(parts) < len(given):
-        parts[0] = parts[0].to(result_type(*given))
+    """Concatenate tensors along an existing axis; their sizes along the other axes must agree.
+
+    Tensors of shape (0,) are skipped, but take part in type promotion.
+    """
+    tensor_list = _parts(tensors, "cat")
+    parts = [x for x in tensor_list if x.shape != (0,)] or tensor_list[:1]  # as PyTorch does
+    if len(parts) < len(tensor_list):
+        parts[0] = parts[0].to(result_type(*tensor_list))
     axis = axis_of(dim, parts[0].ndim, "cat")
     for x in parts[1:]:
         if x.ndim != parts[0].ndim or any(
@@ -253,7 +257,7 @@ concat = concatenate = cat
 
 @whole("stack")
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """The tensors side by side along a new axis; all have one shape."""
+    """Join tensors of the same shape along a new axis."""
     parts = _parts(tensors, "stack")
     for x in parts[1:]:
         if x.shape != parts[0].shape:
@@ -263,37 +267,39 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 
 def hstack(tensors: Sequence[Tensor]) -> Tensor:
-    """Joined along axis 1 (vectors: axis 0)."""
+    """Concatenate along axis 1, vectors along axis 0."""
     parts = [reshape(x, 1) if x.ndim == 0 else x for x in _parts(tensors, "hstack")]
     return cat(parts, 0 if parts[0].ndim == 1 else 1)
 
 
 def vstack(tensors: Sequence[Tensor]) -> Tensor:
-    """Joined along axis 0; vectors count as rows."""
+    """Concatenate along axis 0; vectors count as rows."""
     return cat([reshape(x, (1, -1)) if x.ndim < 2 else x for x in _parts(tensors, "vstack")], 0)
 
 
 @whole("repeat")
 def repeat(x: Tensor, *sizes: Any) -> Tensor:
-    """x side by side `size` times along each axis; more sizes than axes add axes in front."""
+    """Tile x the given number of times along each axis. Additional sizes add leading axes. Always copies."""
     counts = tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
     if len(counts) < x.ndim:
         raise ShapeError(f"repeat{counts} of a tensor with {x.ndim} axes: give a count for each axis")
     shape = (1,) * (len(counts) - x.ndim) + x.shape
-    wide = reshape(x, tuple(n for e in shape for n in (1, e)))
-    stretched = wide.expand(tuple(n for c, e in zip(counts, shape, strict=True) for n in (c, e)))
+    interleaved = reshape(x, tuple(n for e in shape for n in (1, e)))
+    stretched = interleaved.expand(tuple(n for c, e in zip(counts, shape, strict=True) for n in (c, e)))
     return reshape(stretched, tuple(c * e for c, e in zip(counts, shape, strict=True))).clone()
 
 
 def tile(x: Tensor, *counts: Any) -> Tensor:
-    """As `repeat`; missing counts in front are 1."""
+    """Tile x as `repeat` does; missing leading counts are 1."""
     flat = tuple(counts[0]) if len(counts) == 1 and isinstance(counts[0], (tuple, list)) else counts
     return repeat(x, (1,) * (x.ndim - len(flat)) + tuple(flat))
 
 
 def repeat_interleave(x: Tensor, repeats: Any, dim: int | None = None, *, output_size: int | None = None) -> Tensor:
-    """Each element (along an axis; None: of the flattened tensor) repeated, so many times or as often as a vector says;
-    waits for the vector's sum unless output_size gives it.
+    """Repeat each slice along an axis (None: each element of the flattened tensor).
+
+    `repeats` is a number, or a vector with one count per slice; its sum is read back from the device unless
+    `output_size` gives it.
     """
     if dim is None:
         x, dim = reshape(x, (x.numel(),)), 0
@@ -301,16 +307,18 @@ def repeat_interleave(x: Tensor, repeats: Any, dim: int | None = None, *, output
     axis = axis_of(dim, x.ndim, "repeat_interleave")
     if isinstance(repeats, Tensor):
         if repeats.numel() != 1:
-            return _repeated_by(x, axis, repeats, output_size)
+            return _repeated_by_counts(x, axis, repeats, output_size)
         repeats = int(repeats.item())
-    wide = unsqueeze(x, axis + 1)
+    with_repeat_axis = unsqueeze(x, axis + 1)
     shape = (*x.shape[: axis + 1], repeats, *x.shape[axis + 1 :])
-    stretched = wide.expand(shape).clone()  # so that it never is a view
+    stretched = with_repeat_axis.expand(shape).clone()  # the result must not be a view
     return reshape(stretched, (*x.shape[:axis], x.shape[axis] * repeats, *x.shape[axis + 1 :]))
 
 
-def _repeated_by(x: Tensor, axis: int, repeats: Tensor, output_size: int | None) -> Tensor:
-    """Slice i of an axis repeats[i] times: place n shows the first slice whose running sum lies above n."""
+def _repeated_by_counts(x: Tensor, axis: int, repeats: Tensor, output_size: int | None) -> Tensor:
+    """Repeat slice i of an axis repeats[i] times: result slice n is the first slice whose inclusive cumulative count
+    exceeds n.
+    """
     from .indexing import index_select
     from .running import cumsum
     from .sorting import searchsorted
@@ -319,25 +327,25 @@ def _repeated_by(x: Tensor, axis: int, repeats: Tensor, output_size: int | None)
         raise ShapeError(f"repeat_interleave(): {x.shape[axis]} slices, but repeats of shape {repeats.shape}")
     ends = cumsum(repeats, 0)
     size = int(ends[-1].item()) if output_size is None and repeats.numel() else output_size or 0
-    places = searchsorted(ends, creation.arange(size, device=x.device), right=True)
-    return index_select(x, axis, places)
+    indices = searchsorted(ends, creation.arange(size, device=x.device), right=True)
+    return index_select(x, axis, indices)
 
 
 @whole("roll")
 def roll(x: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Tensor:
-    """Elements moved along axes; those that leave at the end come in at the beginning."""
+    """Rotate elements along axes (None: in the flattened tensor). Always copies."""
     if dims is None:
         return reshape(roll(reshape(x, -1), shifts, 0), x.shape)
     moves = (shifts,) if isinstance(shifts, int) else tuple(shifts)
     axes = (dims,) if isinstance(dims, int) else tuple(dims)
     if len(moves) != len(axes):
         raise ArgumentError(f"roll() takes as many shifts as axes, found {len(moves)} and {len(axes)}")
-    moved = False
+    copied = False
     for shift, dim in zip(moves, axes, strict=True):
         axis = axis_of(dim, x.ndim, "roll")
         extent = x.shape[axis]
         cut = -shift % extent if extent else 0
         if cut:
             x = cat([narrow(x, axis, cut, extent - cut), narrow(x, axis, 0, cut)], axis)
-            moved = True
-    return x if moved else x.clone()
+            copied = True
+    return x if copied else x.clone()

@@ -1,7 +1,7 @@
-"""New tensors: from data, of one value, of sequences.
+"""Tensor creation: from data, filled with one value, and sequences of numbers.
 
-Enters: Python numbers and nested lists, NumPy arrays, shapes. Leaves: contiguous tensors on the device asked for
-(default: the default device). `dtype` takes an element type of vkjit, a NumPy type, or `float`, `int`, `bool`.
+Data are Python numbers, nested lists, NumPy arrays or tensors. Results are contiguous, on the given device or the
+default one. `dtype` takes a vkjit element type or its name, a NumPy type, or `float`, `int`, `bool`.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ __all__ = [
 ]
 
 DeviceLike = Any
-_MOST_ON_HOST = (2**63 - 1) // 8
+_MAX_ON_HOST = (2**63 - 1) // 8
 _PYTHON_TYPES: dict[Any, DType] = {float: dtypes.f32, int: dtypes.i64, bool: dtypes.boolean}
 
 
 def as_dtype(spec: Any) -> DType:
-    """The element type that `dtype=` names."""
+    """Return the element type that a `dtype=` argument denotes. Raises DTypeError if it is none."""
     if isinstance(spec, DType):
         if "name" not in vars(spec) or spec is dtypes.index:
             raise DTypeError(f"{spec!r} is no type of an array's elements: use one of {dtypes.ALL}")
@@ -69,26 +69,28 @@ def as_dtype(spec: Any) -> DType:
 
 
 def allocate(shape: tuple[int, ...], dtype: DType, device: Device) -> DeviceArray:
-    """Uninitialised memory in C order; the buffer's size is a multiple of 4 bytes, so that it can be filled."""
+    """Allocate uninitialized contiguous memory. The buffer's size is a multiple of 4 bytes, so that it can be filled
+    word by word.
+    """
     nbytes, strides = fresh_layout(shape, dtype)
     return DeviceArray(device.allocate(nbytes), 0, dtype, shape, strides)
 
 
 def empty(*shape: Any, dtype: Any = dtypes.f32, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
-    """A tensor whose elements are undefined: `vk.empty(2, 3)`. With VKJIT_DEBUG=1 floats are NaN."""
+    """Return an uninitialized tensor: `vk.empty(2, 3)`. With VKJIT_DEBUG=1 floats are NaN."""
     array = allocate(as_shape(shape), as_dtype(dtype), open_device(device))
     if switch("VKJIT_DEBUG"):
         poison(array)
-    made = Tensor(array)
-    return made.requires_grad_() if requires_grad else made
+    tensor = Tensor(array)
+    return tensor.requires_grad_() if requires_grad else tensor
 
 
 def to_storage(values: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
-    """The values as they lie in memory, contiguous; bf16 rounds to nearest, ties to even."""
+    """Return the values in the storage representation of `dtype`, contiguous. bf16 rounds to nearest, ties to even."""
     if dtype.is_integer and values.dtype.kind == "f":
         return np.ascontiguousarray(
             semantics.cast(values, dtypes.f64, dtype)
-        )  # as kernels convert: ends hold, NaN is 0
+        )  # same as in kernels: saturates, NaN gives 0
     if dtype is not dtypes.bf16:
         with np.errstate(over="ignore", invalid="ignore"):
             return np.ascontiguousarray(values, dtype=dtype.storage).reshape(values.shape)
@@ -100,7 +102,7 @@ def to_storage(values: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
 
 
 def upload(values: npt.NDArray[Any], dtype: DType, device: DeviceLike = None) -> Tensor:
-    """A tensor with these values, converted to `dtype`."""
+    """Return a tensor with these values, converted to `dtype`."""
     target = open_device(device)
     array = allocate(values.shape, dtype, target)
     stored = to_storage(values, dtype)
@@ -110,7 +112,7 @@ def upload(values: npt.NDArray[Any], dtype: DType, device: DeviceLike = None) ->
 
 
 def _values_of(data: Any, dtype: Any) -> tuple[npt.NDArray[Any], DType]:
-    """The data as NumPy values, and the element type that they are to have."""
+    """Return the data as a NumPy array, and the element type of the tensor to make."""
     typed = isinstance(data, (np.ndarray, np.generic)) or hasattr(data, "__array__")
     try:
         values = np.asarray(data)
@@ -127,34 +129,34 @@ def _values_of(data: Any, dtype: Any) -> tuple[npt.NDArray[Any], DType]:
                     f"numbers from {values.min()} to {values.max()} don't fit {element!r} ({limits.min} to {limits.max})"
                 )
         return values, element
-    found = dtypes.from_numpy(values.dtype)
-    if not typed and found is dtypes.f64:
-        found = dtypes.f32  # Python floats are weak
-    return values, found
+    inferred = dtypes.from_numpy(values.dtype)
+    if not typed and inferred is dtypes.f64:
+        inferred = dtypes.f32  # the default type of Python floats
+    return values, inferred
 
 
 def tensor(data: Any, dtype: Any = None, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
-    """A new tensor with a copy of `data`: numbers, nested lists, a NumPy array or a tensor.
+    """Return a new tensor with a copy of `data`: a number, nested lists, a NumPy array or a tensor.
 
-    Without dtype= Python floats give f32, ints i64, bools bool; typed data keeps its type.
+    Without `dtype`, Python floats give f32, ints i64, bools bool; NumPy arrays and tensors keep their type.
     """
     if isinstance(data, Tensor):
-        made = data.detach().to(dtype=dtype or data.dtype, device=device, copy=True)
+        result = data.detach().to(dtype=dtype or data.dtype, device=device, copy=True)
     else:
         values, element = _values_of(data, dtype)
-        made = upload(values, element, device)
-    return made.requires_grad_() if requires_grad else made
+        result = upload(values, element, device)
+    return result.requires_grad_() if requires_grad else result
 
 
 def as_tensor(data: Any, dtype: Any = None, device: DeviceLike = None) -> Tensor:
-    """`data` as a tensor; a tensor that fits already is returned itself, and stays on the tape."""
+    """Return `data` as a tensor. A tensor of that type and device is returned itself, still on the autograd tape."""
     if isinstance(data, Tensor):
         return data.to(dtype=dtype or data.dtype, device=device if device is not None else data.device)
     return tensor(data, dtype, device)
 
 
 def from_numpy(values: npt.NDArray[Any], device: DeviceLike = None) -> Tensor:
-    """A tensor with a copy of a NumPy array, of the same element type."""
+    """Return a tensor with a copy of a NumPy array, of the same element type."""
     if not isinstance(values, np.ndarray):
         raise ArgumentError(f"from_numpy() takes a NumPy array, found {type(values).__name__}: use vk.tensor(...)")
     return upload(values, dtypes.from_numpy(values.dtype), device)
@@ -163,14 +165,14 @@ def from_numpy(values: npt.NDArray[Any], device: DeviceLike = None) -> Tensor:
 def full(
     shape: Any, fill_value: Any, *, dtype: Any = None, device: DeviceLike = None, requires_grad: bool = False
 ) -> Tensor:
-    """A tensor whose elements all are `fill_value`; without dtype= a float gives f32, an int i64, a bool bool."""
+    """Return a tensor filled with `fill_value`; without `dtype`, floats give f32, ints i64, bools bool."""
     sizes = as_shape((shape,)) if not isinstance(shape, int) else (shape,)
     if not isinstance(fill_value, (bool, int, float, np.generic)):
         raise ArgumentError(f"full() takes a number to fill with, found {type(fill_value).__name__}")
     element = as_dtype(dtype) if dtype is not None else _number_type(fill_value)
-    made = empty(sizes, dtype=element, device=device)
-    write_value(made._array, fill_value)
-    return made.requires_grad_() if requires_grad else made
+    result = empty(sizes, dtype=element, device=device)
+    write_value(result._array, fill_value)
+    return result.requires_grad_() if requires_grad else result
 
 
 def _number_type(value: Any) -> DType:
@@ -180,12 +182,12 @@ def _number_type(value: Any) -> DType:
 
 
 def write_value(array: DeviceArray, value: Any) -> None:
-    """Fills contiguous memory that begins at a multiple of 4 bytes and owns its last, partial word."""
+    """Fill contiguous memory with a scalar. It must start at a multiple of 4 bytes, and its last word is written whole."""
     count = math.prod(array.shape)
     if count == 0:
         return
     kind: Any = type(value)
-    cached = kind is int or kind is bool or (kind is float and value != 0)  # 0.0 and -0.0 are equal
+    cached = kind is int or kind is bool or (kind is float and value != 0)  # as keys, 0.0 and -0.0 are equal
     bits, word = (_pattern if cached else _pattern.__wrapped__)(kind, value, array.dtype)
     if word is not None:
         array.device.fill(array.buffer, array.offset, (count * array.dtype.itemsize + 3) & ~3, word)
@@ -193,12 +195,14 @@ def write_value(array: DeviceArray, value: Any) -> None:
     from ..stdlib import elementwise
 
     flat = DeviceArray(array.buffer, array.offset, dtypes.u64, (count,), (1,))
-    elementwise.fill(dtypes.i64)(bits, flat)  # the bits, whatever they mean
+    elementwise.fill(dtypes.i64)(bits, flat)  # a bitwise fill, independent of the type
 
 
 @functools.lru_cache(maxsize=1024)
 def _pattern(kind: Any, value: Any, dtype: DType) -> tuple[int, int | None]:  # noqa: ARG001  # 1 and True are equal keys
-    """A number's bits as an i64, where it has 64, and as a word of 32 bits to fill memory with, where that is possible."""
+    """Return a scalar's bits as an i64 (64-bit types, else 0), and as a 32-bit fill word (None if no single word
+    repeats).
+    """
     stored = to_storage(np.asarray(value), dtype).reshape(1)
     words = np.tile(stored, max(1, 4 // dtype.itemsize)).view(np.uint32)
     bits = int(stored.view(np.int64)[0]) if len(words) > 1 else 0
@@ -206,34 +210,34 @@ def _pattern(kind: Any, value: Any, dtype: DType) -> tuple[int, int | None]:  # 
 
 
 def zeros(*shape: Any, dtype: Any = dtypes.f32, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
-    """A tensor of zeros: `vk.zeros(2, 3)`."""
+    """Return a tensor of zeros: `vk.zeros(2, 3)`."""
     return full(as_shape(shape), 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 def ones(*shape: Any, dtype: Any = dtypes.f32, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
-    """A tensor of ones: `vk.ones(2, 3)`."""
+    """Return a tensor of ones: `vk.ones(2, 3)`."""
     return full(as_shape(shape), 1, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 def empty_like(x: Tensor, *, dtype: Any = None, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
-    """An undefined tensor of x's shape, and of its type and device where not given."""
+    """Return an uninitialized tensor of x's shape, with x's type and device unless given."""
     return empty(x.shape, dtype=dtype or x.dtype, device=device or x.device, requires_grad=requires_grad)
 
 
 def full_like(
     x: Tensor, fill_value: Any, *, dtype: Any = None, device: DeviceLike = None, requires_grad: bool = False
 ) -> Tensor:
-    """A tensor of x's shape filled with one value."""
+    """Return a tensor of x's shape filled with `fill_value`, with x's type and device unless given."""
     return full(x.shape, fill_value, dtype=dtype or x.dtype, device=device or x.device, requires_grad=requires_grad)
 
 
 def zeros_like(x: Tensor, *, dtype: Any = None, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
-    """Zeros of x's shape."""
+    """Return a tensor of zeros of x's shape, with x's type and device unless given."""
     return full_like(x, 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 def ones_like(x: Tensor, *, dtype: Any = None, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
-    """Ones of x's shape."""
+    """Return a tensor of ones of x's shape, with x's type and device unless given."""
     return full_like(x, 1, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
@@ -244,15 +248,15 @@ def _leaf(made: Tensor, requires_grad: bool) -> Tensor:
 def scalar_tensor(
     value: Any, *, dtype: Any = dtypes.f32, device: DeviceLike = None, requires_grad: bool = False
 ) -> Tensor:
-    """A 0-d tensor of one number."""
+    """Return a 0-d tensor with the given value."""
     return full((), value, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 @contextlib.contextmanager
 def _on_host(name: str, count: int) -> Iterator[None]:
-    """Around the making of `count` numbers with NumPy: OutOfMemoryError where there is no room."""
+    """Guard the creation of `count` 8-byte numbers with NumPy. Raises OutOfMemoryError if the host lacks the memory."""
     try:
-        if count > _MOST_ON_HOST:
+        if count > _MAX_ON_HOST:
             raise MemoryError
         yield
     except MemoryError as error:
@@ -263,43 +267,50 @@ def arange(
     start: Any, end: Any = None, step: Any = 1, *, dtype: Any = None, device: DeviceLike = None,
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The numbers from start (0 where only one is given) to end, exclusive, in steps; i64 of ints, else f32."""
+    """Return the numbers from `start` to `end`, exclusive, in steps of `step`; with one argument, from 0 to it.
+
+    Without `dtype`, ints give i64, anything else f32.
+    """
     low, high = (0, start) if end is None else (start, end)
     low, high, step = (v.item() if isinstance(v, Tensor) else v for v in (low, high, step))
     element = as_dtype(dtype) if dtype is not None else None
     if element is dtypes.i64 and all(map(math.isfinite, (low, high, step))):
-        low, high, step = int(low), int(high), int(step)  # PyTorch counts so; other integers by the numbers as they are
+        # as PyTorch; for other integer types the length comes from the untruncated numbers
+        low, high, step = int(low), int(high), int(step)
     if step == 0 or not all(map(math.isfinite, (low, high, step))):
         raise ArgumentError(f"arange({low}, {high}, {step}): expected finite numbers and a step other than 0")
-    whole = all(isinstance(v, (int, np.integer)) for v in (low, high, step))
-    count = max(0, math.ceil((high - low) / step) if not whole else -((int(low) - int(high)) // int(step)))
+    integral = all(isinstance(v, (int, np.integer)) for v in (low, high, step))
+    count = max(0, math.ceil((high - low) / step) if not integral else -((int(low) - int(high)) // int(step)))
     if element is None:
-        element = dtypes.i64 if whole else dtypes.f32
-    if element.is_integer and not whole:
-        low, step, whole = int(low), int(step), True
+        element = dtypes.i64 if integral else dtypes.f32
+    if element.is_integer and not integral:
+        low, step, integral = int(low), int(step), True
     with _on_host("arange", count):
-        places: Any = np.arange(count, dtype=np.int64 if whole else np.float64)
-        values = np.asarray(low + places * step)
+        indices: Any = np.arange(count, dtype=np.int64 if integral else np.float64)
+        values = np.asarray(low + indices * step)
     return _leaf(upload(values, element, device), requires_grad)
 
 
-def _evenly(name: str, start: Any, end: Any, steps: int, dtype: DType) -> Any:
-    """Numbers at equal distances, counted from the nearer end; of integer types from whole ends, as PyTorch does."""
+def _evenly_spaced(name: str, start: Any, end: Any, steps: int, dtype: DType) -> Any:
+    """Return `steps` evenly spaced numbers, each computed from the nearer end.
+
+    For integer types both ends are truncated to integers first, as in PyTorch.
+    """
     steps = int(steps)
     if steps < 0:
         raise ArgumentError(f"{name}() takes a number of steps of at least 0, found {steps}")
     low, high = (float(v.item()) if isinstance(v, Tensor) else float(v) for v in (start, end))
     if dtype.is_integer:
         low, high = float(int(low)), float(int(high))
-    kind: Any = np.float32 if name == "logspace" and dtype.is_integer else np.float64
-    step = kind(high - low) / kind(max(steps - 1, 1))
+    float_kind: Any = np.float32 if name == "logspace" and dtype.is_integer else np.float64
+    step = float_kind(high - low) / float_kind(max(steps - 1, 1))
     with _on_host(name, steps):
-        places = np.arange(steps)
+        indices = np.arange(steps)
         return (
             np.where(
-                places < steps // 2,
-                kind(low) + step * places.astype(kind),
-                kind(high) - step * (steps - 1 - places).astype(kind),
+                indices < steps // 2,
+                float_kind(low) + step * indices.astype(float_kind),
+                float_kind(high) - step * (steps - 1 - indices).astype(float_kind),
             )
             if steps > 1
             else np.full(steps, low)
@@ -309,9 +320,9 @@ def _evenly(name: str, start: Any, end: Any, steps: int, dtype: DType) -> Any:
 def linspace(
     start: Any, end: Any, steps: int, *, dtype: Any = dtypes.f32, device: DeviceLike = None, requires_grad: bool = False
 ) -> Tensor:
-    """`steps` numbers at equal distances from start to end, both included."""
+    """Return `steps` evenly spaced numbers from `start` to `end`, inclusive."""
     return _leaf(
-        upload(_evenly("linspace", start, end, steps, as_dtype(dtype)), as_dtype(dtype), device), requires_grad
+        upload(_evenly_spaced("linspace", start, end, steps, as_dtype(dtype)), as_dtype(dtype), device), requires_grad
     )
 
 
@@ -319,18 +330,18 @@ def logspace(
     start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Any = dtypes.f32, device: DeviceLike = None,
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """`steps` powers of the base, with exponents at equal distances from start to end, both included."""
-    places = _evenly("logspace", start, end, steps, as_dtype(dtype))
+    """Return `steps` powers of `base`, with exponents evenly spaced from `start` to `end`, inclusive."""
+    exponents = _evenly_spaced("logspace", start, end, steps, as_dtype(dtype))
     base = float(base)
     with np.errstate(over="ignore", invalid="ignore"):
-        values = np.power(base, places.astype(np.float64))
+        values = np.power(base, exponents.astype(np.float64))
     return _leaf(upload(values, as_dtype(dtype), device), requires_grad)
 
 
 def eye(
     n: int, m: int | None = None, *, dtype: Any = dtypes.f32, device: DeviceLike = None, requires_grad: bool = False
 ) -> Tensor:
-    """Ones on the diagonal of an n by m matrix (m: n where not given), zeros elsewhere."""
+    """Return an n by m matrix (m defaults to n) with ones on the diagonal and zeros elsewhere."""
     with _on_host("eye", n * (n if m is None else m)):
         values = np.eye(n, m)
     return _leaf(upload(values, as_dtype(dtype), device), requires_grad)

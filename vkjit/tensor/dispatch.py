@@ -1,8 +1,7 @@
-"""How an operation on tensors runs: forward function, then the tape.
+"""Dispatch of tensor operations: run the forward function, then record the call on the autograd tape.
 
-Enters: an operation's operands (tensors and numbers) and keyword parameters. Leaves: its results, recorded where a
-gradient may be wanted. `@operation` turns a forward function, written on the values alone, into the public one;
-`run_in_place` runs one that writes its result into its first operand.
+`@operation` turns a forward function, written on values alone, into the public function, which records its results if
+an operand requires a gradient. `run_in_place` does the same for a function that writes into its first operand.
 """
 
 from __future__ import annotations
@@ -29,23 +28,26 @@ OPERATIONS: dict[str, Callable[..., Any]] = {}
 
 
 def is_recording(operands: tuple[Any, ...]) -> bool:
-    """Whether an operation on these goes on the tape. Raises VkjitError for a view whose place on it is out of date."""
+    """True if an operation on these operands is recorded. Raises VkjitError for a stale view whose place on the tape
+    can't be updated.
+    """
     if not state.enabled:
         return False
-    wanted = False
+    needed = False
     for value in operands:
         if isinstance(value, Tensor):
             if value._history != value._version.recorded:
                 value.follow()
-            wanted = wanted or value.meta.requires_grad
-    return wanted
+            needed = needed or value.meta.requires_grad
+    return needed
 
 
 def operation(name: str, *, repeated: bool = False) -> Callable[[F], F]:
-    """Registers a forward function. Its positional arguments are the operands, its keyword arguments parameters.
+    """Register a forward function. Its positional arguments are the operands, its keyword arguments parameters.
 
-    The forward function sees tensors as values: what it computes is not recorded step by step. It returns a new tensor
-    or a tuple of them. `repeated`: what it does hangs on layouts, numbers and parameters alone, see `repeats`.
+    The forward function returns a new tensor or a tuple of them; what it computes internally is not recorded.
+    `repeated`: the function depends on layouts, scalars and parameters only, so its calls may be recorded once and
+    replayed (see `repeats`).
     """
 
     def register(function: F) -> F:
@@ -80,28 +82,27 @@ def operation(name: str, *, repeated: bool = False) -> Callable[[F], F]:
 
 
 def _run_into(name: str, run: Callable[..., Any], operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    """The operation with its result written into the tensor `out`, where there is one."""
+    """Run an operation with its result written into the tensor `out`, or as usual if `out` is None."""
     from . import outputs
 
     if name not in outputs.NAMES:
         raise ArgumentError(f"{name}() takes no out=: assign its result")
-    rest = {key: value for key, value in params.items() if key != "out"}
+    other_params = {key: value for key, value in params.items() if key != "out"}
     out = params["out"]
-    return run(*operands, **rest) if out is None else outputs.write(name, run, operands, rest, out)
+    return run(*operands, **other_params) if out is None else outputs.write(name, run, operands, other_params, out)
 
 
 _REPEATED = frozenset({"add", "sub", "mul", "true_divide", "pow", "clamp", "clamp_low", "clamp_high", "lerp", "fill"})
-"""Operations in place that hang on layouts, numbers and parameters alone."""
+"""In-place operations that depend on layouts, scalars and parameters only."""
 
 
 def run_in_place(
     name: str, write: Callable[..., Any], target: Tensor, operands: tuple[Any, ...], params: dict[str, Any]
 ) -> Tensor:
-    """Runs `write(target, *operands, **params)`, which changes target's memory, and records it as `name` of all of
-    them.
+    """Run `write(target, *operands, **params)`, which changes target's memory, and record it as operation `name`.
 
-    Raises ArgumentError where autograd forbids it: a leaf that requires a gradient, a view of one, a view made without
-    recording.
+    Raises ArgumentError if autograd forbids the write: to a leaf that requires a gradient, a view of one, or a view
+    made while recording was off.
     """
     if state.special and state.watch is not None:
         args = (target, *operands)
@@ -110,7 +111,7 @@ def run_in_place(
     recording = is_recording((target, *operands))
     if recording:
         check_written(name, target)
-    kept = _kept_operands(name, target, operands) if recording else ()
+    recorded_operands = _kept_operands(name, target, operands) if recording else ()
     enabled, state.enabled = state.enabled, False
     try:
         if name in _REPEATED:
@@ -121,16 +122,18 @@ def run_in_place(
         state.enabled = enabled
     target.bump_version()
     if recording and target.root is not None:
-        record_written(name, kept, params, target, target.root)
+        record_written(name, recorded_operands, params, target, target.root)
     elif recording:
         target.rebase()
-        tape.record(name, kept, params, (target,))
+        tape.record(name, recorded_operands, params, (target,))
     return target
 
 
 def _kept_operands(name: str, target: Tensor, operands: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The operands as the tape is to know them: in their places before the write, and, where the gradient rule reads
-    their values, with copies of those that the write changes.
+    """Return the operands for the tape.
+
+    Operands that share target's memory become aliases that keep their place on the tape from before the write, or
+    clones if the gradient rule reads operand values.
     """
     row = tape.RULES.get(name)
     copies = row is not None and row.keeps_inputs

@@ -1,9 +1,10 @@
-"""Exchange of arrays with other libraries by DLPack 1.x, without a copy where the memory allows it.
+"""Exchange of arrays with other libraries by DLPack 1.x (https://dmlc.github.io/dlpack), zero-copy where the memory
+allows it.
 
-Enters and leaves: capsules that hold a DLManagedTensor or a DLManagedTensorVersioned (https://dmlc.github.io/dlpack). Holds: memory
-given away lives until the receiver's last use; memory taken lives until our last use, and its giver is told once. Memory
-that the host can see is CPU memory to others; what was launched before the exchange is complete by then, what comes later
-is the caller's to order (`vk.synchronize()`).
+Capsules hold a DLManagedTensor or a DLManagedTensorVersioned. Exported memory stays alive until the consumer calls the
+deleter; imported memory stays alive until its last use here, and then its producer's deleter is called once.
+Host-visible memory is exported as CPU memory. Work launched before the exchange is complete by then; ordering later
+work is up to the caller (`vk.synchronize()`).
 """
 
 from __future__ import annotations
@@ -79,30 +80,32 @@ _pointer_in = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_
 _set_name = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_SetName", _api))
 
 _raise_pending = ctypes.PYFUNCTYPE(ctypes.c_void_p)(("PyErr_Occurred", _api))
-"""Raises the error that C code has set; does nothing where there is none."""
+"""Raises the pending exception of C code; does nothing if there is none."""
 
 _given: dict[int, tuple[Any, ...]] = {}
-"""What others hold, by the address of its managed tensor: the structure, its shape and strides, and the memory."""
+"""Exported tensors by the address of their managed structure: the structure, its shape and strides, and the memory's
+owner.
+"""
 
 _USED = {name: b"used_" + name for name in _NAMES.values()}
 
 
-def _take_back(address: int | None) -> None:
-    """The receiver is done."""
+def _release(address: int | None) -> None:
+    """Deleter for exported tensors: the consumer is done with the memory."""
     if address is not None:
         _given.pop(address, None)
 
 
 def _drop_capsule(capsule: int | None) -> None:
-    """A capsule is collected: what nobody received out of it is taken back.
+    """Capsule destructor: release an exported tensor that no consumer has taken.
 
-    Where that happens because its receiver raises an error, the error has to be taken away first, as nothing can be called before.
-    It can't be put back from here; it is shown.
+    If it runs while an exception is pending in the consumer, no C API function may be called before that one is
+    cleared. It can't be restored from here, so it is raised again and ctypes prints it.
     """
     pending: BaseException | None = None
     try:
         _raise_pending()
-    except BaseException as error:  # noqa: BLE001  # whatever it was
+    except BaseException as error:  # noqa: BLE001  # any pending exception
         pending = error
     for name in _NAMES.values():
         if capsule is not None and _is_valid(capsule, name):
@@ -113,13 +116,13 @@ def _drop_capsule(capsule: int | None) -> None:
         raise pending
 
 
-_DELETE, _DESTROY = _DELETER(_take_back), _DELETER(_drop_capsule)
-for _callback in (_DELETE, _DESTROY):  # others may call them when this module is gone already
+_DELETE, _DESTROY = _DELETER(_release), _DELETER(_drop_capsule)
+for _callback in (_DELETE, _DESTROY):  # never freed: other libraries may call them after this module is gone
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(_callback))
 
 
 def device_of(x: Tensor) -> tuple[int, int]:
-    """The DLPack device of a tensor's memory: the CPU where the host sees it, else a Vulkan device by number."""
+    """Return the DLPack device of a tensor's memory: the CPU if it is host-visible, else a Vulkan device and its index."""
     array = x.__vkjit_array__
     if array.device.host_view(array.buffer) is not None:
         return CPU, 0
@@ -129,17 +132,21 @@ def device_of(x: Tensor) -> tuple[int, int]:
 def export(
     x: Tensor, *, max_version: tuple[int, int] | None, dl_device: tuple[int, int] | None, copy: bool | None
 ) -> Any:
-    """A capsule of the tensor; see `Tensor.__dlpack__`."""
+    """Return a capsule of the tensor; see `Tensor.__dlpack__`."""
     if x.requires_grad:
         raise BufferError("this tensor requires a gradient: export x.detach()")
-    here = device_of(x)
-    wanted = here if dl_device is None else (int(dl_device[0]), int(dl_device[1]))
-    if wanted not in (here, (CPU, 0)):
-        raise BufferError(f"a tensor on DLPack device {here} can't be exported to {wanted}: copy it over first")
-    copied = bool(copy) or wanted != here
+    own_device = device_of(x)
+    target_device = own_device if dl_device is None else (int(dl_device[0]), int(dl_device[1]))
+    if target_device not in (own_device, (CPU, 0)):
+        raise BufferError(
+            f"a tensor on DLPack device {own_device} can't be exported to {target_device}: copy it over first"
+        )
+    copied = bool(copy) or target_device != own_device
     if copied and copy is False:
-        raise BufferError(f"exporting from DLPack device {here} to {wanted} takes a copy, and copy=False forbids it")
-    if wanted[0] == VULKAN:
+        raise BufferError(
+            f"exporting from DLPack device {own_device} to {target_device} takes a copy, and copy=False forbids it"
+        )
+    if target_device[0] == VULKAN:
         raise BufferError(
             "no other library takes a Vulkan buffer's address: export with dl_device=(1, 0), or use .numpy()"
         )
@@ -148,22 +155,22 @@ def export(
     kind: type[ctypes.Structure] = _Versioned if versioned else _Managed
     managed: Any = kind()
     shape = (ctypes.c_int64 * len(x.shape))(*x.shape)
-    steps = (ctypes.c_int64 * len(x.shape))(*strides)
+    c_strides = (ctypes.c_int64 * len(x.shape))(*strides)
     code, bits = _code_of(x.dtype)
     tensor = managed.tensor
-    tensor.data, tensor.device, tensor.ndim = address, _Device(*wanted), len(x.shape)
-    tensor.dtype, tensor.shape, tensor.strides = _DataType(code, bits, 1), shape, steps
+    tensor.data, tensor.device, tensor.ndim = address, _Device(*target_device), len(x.shape)
+    tensor.dtype, tensor.shape, tensor.strides = _DataType(code, bits, 1), shape, c_strides
     managed.deleter = ctypes.cast(_DELETE, ctypes.c_void_p)
     if versioned:
         managed.major, managed.minor = _OURS
         managed.flags = _COPIED if copied else 0
-    place = ctypes.addressof(managed)
-    _given[place] = (managed, shape, steps, owner)
-    return _new_capsule(place, _NAMES[kind], ctypes.cast(_DESTROY, ctypes.c_void_p))
+    managed_address = ctypes.addressof(managed)
+    _given[managed_address] = (managed, shape, c_strides, owner)
+    return _new_capsule(managed_address, _NAMES[kind], ctypes.cast(_DESTROY, ctypes.c_void_p))
 
 
 def _on_host(x: Tensor, copied: bool) -> tuple[int, tuple[int, ...], Any]:
-    """Address and strides of the elements in host memory, and what keeps that memory alive."""
+    """Return the address and strides of the elements in host memory, and an object that keeps that memory alive."""
     array = x.__vkjit_array__
     memory = None if copied else array.device.host_view(array.buffer)
     if memory is None:
@@ -198,8 +205,8 @@ def _dtype_of(found: Any) -> DType:
     return dtypes.by_name[name]
 
 
-class _Taken:
-    """Memory of another library; tells it when the last user is gone."""
+class _ImportedMemory:
+    """Owner of memory imported from another library; calls the producer's deleter when the last user is gone."""
 
     def __init__(self, address: int, deleter: int | None) -> None:
         if deleter:
@@ -207,13 +214,13 @@ class _Taken:
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
-    """A tensor of an array that offers `__dlpack__` (NumPy, PyTorch, JAX, CuPy...) and lies in CPU memory.
+    """Return a tensor of an array in CPU memory that implements `__dlpack__` (NumPy, PyTorch, JAX, CuPy...).
 
-    Without a copy where the device (the default one, if none is named) works on host memory; then both sides see each
-    other's writes. PyTorch's CUDA tensors become tensors of the Vulkan device on the same GPU (if none is named), without a
-    copy where the memory came from `Tensor.torch()`, else by a copy on the GPU. `copy`: True copies always, False raises
-    BufferError where a copy is needed. Raises ArgumentError for objects without `__dlpack__` and for other memory, DTypeError
-    for types that vkjit hasn't (complex).
+    Zero-copy if the device (by default, the default device) works on host memory; both sides then see each other's
+    writes. PyTorch CUDA tensors become tensors of the Vulkan device on the same GPU unless `device` names another:
+    zero-copy if the memory came from `Tensor.torch()`, else by a copy on the GPU. `copy=True` always copies;
+    `copy=False` raises BufferError where a copy is needed. Raises ArgumentError for objects without `__dlpack__` and
+    for other memory, DTypeError for types that vkjit lacks (complex).
     """
     target = open_device(device)
     if isinstance(x, Tensor) and x.device is target and not copy:
@@ -226,7 +233,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
         if foreign.is_torch(x):
             return _from_cuda(x, None if device is None else target, copy)
         raise ArgumentError(f"an array on DLPack device {tuple(x.__dlpack_device__())}: bring it to the CPU first")
-    return _adopted(_capsule_of(x), target, copy)
+    return _imported(_capsule_of(x), target, copy)
 
 
 def _from_cuda(x: Any, target: Device | None, copy: bool | None) -> Tensor:
@@ -239,26 +246,28 @@ def _from_cuda(x: Any, target: Device | None, copy: bool | None) -> Tensor:
 def _capsule_of(x: Any) -> Any:
     try:
         return x.__dlpack__(max_version=_OURS)
-    except TypeError:  # a library from before version 1
+    except TypeError:  # a library from before DLPack 1.0
         return x.__dlpack__()
 
 
-def _adopted(capsule: Any, target: Device, copy: bool | None) -> Tensor:
-    fresh = [(kind, name) for kind, name in _NAMES.items() if _is_valid(id(capsule), name)]
-    if not fresh:
+def _imported(capsule: Any, target: Device, copy: bool | None) -> Tensor:
+    unused = [(kind, name) for kind, name in _NAMES.items() if _is_valid(id(capsule), name)]
+    if not unused:
         raise ArgumentError("__dlpack__ gave no fresh DLPack capsule: expected one that nobody has used yet")
-    kind, name = fresh[0]
+    kind, name = unused[0]
     address = _pointer_in(id(capsule), name)
     managed: Any = kind.from_address(address)
     if kind is _Versioned and managed.major != _OURS[0]:
         raise ArgumentError(f"a DLPack array of version {managed.major}.{managed.minor}, expected version 1")
     _set_name(capsule, _USED[name])
-    owner = _Taken(address, managed.deleter)
+    owner = _ImportedMemory(address, managed.deleter)
     read_only = kind is _Versioned and bool(managed.flags & _READ_ONLY)
-    found = managed.tensor
-    shape = tuple(found.shape[i] for i in range(found.ndim))
-    strides = tuple(found.strides[i] for i in range(found.ndim)) if found.strides else contiguous_strides(shape)
-    return _tensor_around(target, found, _dtype_of(found.dtype), shape, strides, owner, read_only, copy)
+    dl_tensor = managed.tensor
+    shape = tuple(dl_tensor.shape[i] for i in range(dl_tensor.ndim))
+    strides = (
+        tuple(dl_tensor.strides[i] for i in range(dl_tensor.ndim)) if dl_tensor.strides else contiguous_strides(shape)
+    )
+    return _tensor_around(target, dl_tensor, _dtype_of(dl_tensor.dtype), shape, strides, owner, read_only, copy)
 
 
 def _tensor_around(
@@ -267,31 +276,31 @@ def _tensor_around(
     dtype: DType,
     shape: tuple[int, ...],
     strides: tuple[int, ...],
-    owner: _Taken,
+    owner: _ImportedMemory,
     read_only: bool,
     copy: bool | None,
 ) -> Tensor:
-    first = (found.data or 0) + found.byte_offset
+    data_address = (found.data or 0) + found.byte_offset
     item = dtype.itemsize
-    reach = [(n - 1) * s for n, s in zip(shape, strides, strict=True)]
-    low = first + item * sum(r for r in reach if r < 0)
-    high = first + item * (sum(r for r in reach if r > 0) + 1)
+    extents = [(n - 1) * s for n, s in zip(shape, strides, strict=True)]
+    low = data_address + item * sum(r for r in extents if r < 0)
+    high = data_address + item * (sum(r for r in extents if r > 0) + 1)
     if 0 in shape:
-        low = high = first
-    if not copy and not read_only and first and first % item == 0 and 0 not in shape:
+        low = high = data_address
+    if not copy and not read_only and data_address and data_address % item == 0 and 0 not in shape:
         buffer = target.adopt(low, high - low, owner)
         if buffer is not None:
-            return Tensor(DeviceArray(buffer, first - low, dtype, shape, strides))
+            return Tensor(DeviceArray(buffer, data_address - low, dtype, shape, strides))
     if copy is False:
-        why = "it is read-only" if read_only else "kernels there can't work on this memory"
-        raise BufferError(f"{target.name} needs a copy of this array ({why}), and copy=False forbids it")
+        reason = "it is read-only" if read_only else "kernels there can't work on this memory"
+        raise BufferError(f"{target.name} needs a copy of this array ({reason}), and copy=False forbids it")
     from .creation import allocate
 
-    made = allocate(shape, dtype, target)
+    out = allocate(shape, dtype, target)
     size = math.prod(shape)
     if size:
         source = np.ctypeslib.as_array(ctypes.cast(low, ctypes.POINTER(ctypes.c_uint8)), shape=(high - low,))
-        view = np.ndarray(shape, dtype.storage, source.data, first - low, [s * item for s in strides])
-        target.write(made.buffer, 0, np.ascontiguousarray(view).reshape(-1).view(np.uint8))
+        view = np.ndarray(shape, dtype.storage, source.data, data_address - low, [s * item for s in strides])
+        target.write(out.buffer, 0, np.ascontiguousarray(view).reshape(-1).view(np.uint8))
     del owner
-    return Tensor(made)
+    return Tensor(out)

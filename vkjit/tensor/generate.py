@@ -1,9 +1,10 @@
-"""Writes `_gen_methods.py`: the methods of `Tensor` as type checkers and editors see them.
+"""Generate `_gen_methods.py`, the methods of `Tensor` as type checkers and editors see them.
 
     python -m vkjit.tensor.generate            write the file
-    python -m vkjit.tensor.generate --check    only say whether it is up to date (exit status 1 if not)
+    python -m vkjit.tensor.generate --check    check that the file is up to date (exit status 1 if not)
 
-Enters: the class, with its methods installed. Leaves: a class of signatures without bodies, for `TYPE_CHECKING` alone.
+The file holds a class of signatures without bodies, taken from the methods installed on `Tensor`. It is imported under
+`TYPE_CHECKING` only.
 """
 
 from __future__ import annotations
@@ -95,10 +96,10 @@ _ALIASES = {
 def _annotation(text: Any) -> str:
     if text is inspect.Parameter.empty:
         return "Any"
-    words = str(text)
+    annotation = str(text)
     for alias, meaning in _ALIASES.items():
-        words = re.sub(rf"\b{alias}\b", meaning, words)
-    return _BUILTIN.sub(r"builtins.\1", words)
+        annotation = re.sub(rf"\b{alias}\b", meaning, annotation)
+    return _BUILTIN.sub(r"builtins.\1", annotation)
 
 
 def _parameter(parameter: inspect.Parameter) -> str:
@@ -111,10 +112,10 @@ def _parameter(parameter: inspect.Parameter) -> str:
 
 def _method(name: str, function: Any) -> list[str]:
     signature = inspect.signature(function)
-    first, *rest = signature.parameters.values()
+    first, *others = signature.parameters.values()
     shown = ["self"]
     keywords_only = False
-    for parameter in rest:
+    for parameter in others:
         if parameter.kind is parameter.KEYWORD_ONLY and not keywords_only and "*" not in "".join(p[0] for p in shown):
             shown.append("*")
             keywords_only = True
@@ -130,7 +131,9 @@ def _method(name: str, function: Any) -> list[str]:
 
 
 def _installed() -> dict[str, Any]:
-    """Methods that were installed: those that the class statement doesn't define."""
+    """Return the methods that `methods.install` adds to `Tensor`, by name; those of the class statement aren't
+    included.
+    """
     from . import api, inplace, inplace_more, inplace_shapes, methods  # noqa: F401  # installs
 
     names = [n for _, group in methods._METHODS for n in group.split()]
@@ -149,7 +152,7 @@ def _installed() -> dict[str, Any]:
 
 
 def render() -> str:
-    """The text of the file."""
+    """Return the text of the generated file."""
     lines = [_HEADER]
     for name, function in _installed().items():
         lines += _method(name, function)
@@ -199,7 +202,7 @@ def render() -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command; gives the exit status."""
+    """Run the command; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m vkjit.tensor.generate", description=__doc__.split("\n")[0])
     parser.add_argument("--check", action="store_true", help="only compare")
     options = parser.parse_args(arguments)

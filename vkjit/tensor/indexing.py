@@ -1,8 +1,8 @@
-"""Indexing: `x[...]` and `x[...] = value`, and the named forms gather, scatter and index_select.
+"""Indexing: `x[...]` and `x[...] = value`, and the named forms gather, scatter, index_select and their like.
 
-Enters: ints, slices (steps may be negative), None, `...`, integer tensors or lists, masks of bool. Leaves: views where
-only ints, slices, None and `...` are used, else copies. A mask that reads needs its values on the host, and waits for
-them.
+An index consists of ints, slices (also with negative steps), None, `...`, integer tensors or lists, and bool masks.
+Ints, slices, None and `...` give views, anything else copies. Reading with a mask waits for its values, since they
+decide the result's shape.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """An index taken apart: first a slice along each axis, then the shape with ints dropped and Nones put in, then
-    tensors of indices (and masks), each with the axis of that shape that it indexes.
+    """A parsed index: first a slice of each axis, then `shape`, with axes of ints dropped and axes for None inserted,
+    then index tensors (and masks), each with the axis of `shape` that it indexes.
     """
 
     starts: tuple[int, ...]
@@ -52,12 +52,12 @@ class Plan:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """The tensors of indices."""
+        """The index tensors."""
         return tuple(tensor for _, tensor in self.advanced)
 
 
 def _as_index(item: Any, x: Tensor) -> Any:
-    """Lists and arrays as tensors of integers or bool, other items as they are."""
+    """Convert lists and arrays to tensors of integers or bool; return other items unchanged."""
     if isinstance(item, (list, np.ndarray)):
         values = np.asarray(item)
         if values.dtype == np.float64 and values.size == 0:
@@ -75,7 +75,7 @@ def _axes_taken(item: Any) -> int:
 
 
 def parse(x: Tensor, index: Any) -> Plan:
-    """The plan of an index; ArgumentError where it doesn't fit the tensor."""
+    """Parse an index into a plan. Raises ArgumentError, ShapeError or IndexError if it doesn't fit the tensor."""
     items = [_as_index(i, x) for i in (index if isinstance(index, tuple) else (index,))]
     taken = sum(_axes_taken(i) for i in items if i is not Ellipsis)
     dots = [n for n, i in enumerate(items) if i is Ellipsis]
@@ -98,7 +98,7 @@ def parse(x: Tensor, index: Any) -> Plan:
             advanced.append((len(shape), item))
             _check_mask(item, x.shape[axis : axis + count])
         for extent in x.shape[axis : axis + count]:
-            start, size, step, keep = _along(item, extent, axis)
+            start, size, step, keep = _axis_slice(item, extent, axis)
             starts.append(start)
             sizes.append(size)
             steps.append(step)
@@ -113,8 +113,8 @@ def _check_mask(item: Tensor, extents: tuple[int, ...]) -> None:
         raise ShapeError(f"a mask of shape {item.shape} indexes axes of sizes {extents}: expected the same shape")
 
 
-def _along(item: Any, extent: int, axis: int) -> tuple[int, int, int, bool]:
-    """Start, size and step along one axis, and whether the axis stays."""
+def _axis_slice(item: Any, extent: int, axis: int) -> tuple[int, int, int, bool]:
+    """Return start, size and step along one axis, and True if the axis is kept."""
     if isinstance(item, Tensor):
         return 0, extent, 1, True
     if isinstance(item, slice):
@@ -136,7 +136,7 @@ def _basic(x: Tensor, plan: Plan) -> Tensor:
 
 
 def get_item(x: Tensor, index: Any) -> Tensor:
-    """`x[index]`."""
+    """Return `x[index]`."""
     if index.__class__ is Tensor:
         return _get_elements(x, index)
     if index.__class__ is int and not state.special and not is_recording((x,)):
@@ -151,48 +151,53 @@ def _get_planned(x: Tensor, plan: Plan) -> Tensor:
     part = _basic(x, plan)
     if not plan.advanced:
         return part
-    part, axis, positions = _one_axis(part, plan.advanced)
+    part, axis, positions = _merged_axis(part, plan.advanced)
     return take(part, dim=axis, index=positions)
 
 
 @whole("get_item")
 def _get_elements(x: Tensor, index: Tensor) -> Tensor:
-    """`x[index]` of a tensor alone."""
+    """Return `x[index]` for a single index tensor."""
     return _get_planned(x, parse(x, index))
 
 
-def _one_axis(part: Tensor, advanced: Sequence[tuple[int, Tensor]]) -> tuple[Tensor, int, Tensor]:
-    """The tensor with all indexed axes merged into one, that axis, and the positions along it."""
+def _merged_axis(part: Tensor, advanced: Sequence[tuple[int, Tensor]]) -> tuple[Tensor, int, Tensor]:
+    """Return the tensor with all indexed axes merged into one, that axis, and the indices along it."""
     indices: list[Tensor] = []
     axes: list[int] = []
     for axis, item in advanced:
-        for offset, positions in enumerate(_positions(item)):
+        for offset, positions in enumerate(_index_tensors(item)):
             axes.append(axis + offset)
             indices.append(positions)
     if len(axes) == 1:
         return part, axes[0], indices[0]
     first = axes[0]
-    if axes != list(range(first, first + len(axes))):  # PyTorch puts the result's axes in front then
+    if axes != list(range(first, first + len(axes))):  # as in PyTorch, the indexed axes then come first
         part = permute(part, [*axes, *(i for i in range(part.ndim) if i not in axes)])
         first = 0
     extents = part.shape[first : first + len(axes)]
     shape = broadcast_shapes(*(i.shape for i in indices))
     linear: Any = None
     for extent, positions in zip(extents, indices, strict=True):
-        inside = _checked_positions(positions, extent)
+        inside = _nonnegative_indices(positions, extent)
         linear = inside if linear is None else linear * extent + inside
     return flatten(part, first, first + len(axes) - 1), first, expand(linear, shape)
 
 
-def _checked_positions(positions: Tensor, extent: int) -> Any:
-    """Positions of one of several indexed axes as numbers of at least 0; far outside all axes where out of range."""
-    wide: Any = positions.to(dtypes.i64)
-    wrapped = where(wide < 0, wide + extent, wide)
+def _nonnegative_indices(positions: Tensor, extent: int) -> Any:
+    """Return the indices into one of several indexed axes as nonnegative numbers.
+
+    Those out of range become a large negative number, which stays out of range for the merged axis.
+    """
+    indices: Any = positions.to(dtypes.i64)
+    wrapped = where(indices < 0, indices + extent, indices)
     return where((wrapped >= 0) & (wrapped < extent), wrapped, -(2**40))
 
 
-def _positions(item: Tensor) -> list[Tensor]:
-    """An index tensor itself; of a mask the positions along each of its axes, for which the host waits."""
+def _index_tensors(item: Tensor) -> list[Tensor]:
+    """Return an index tensor as a list of itself; for a mask, the indices along each of its axes, which the host waits
+    for.
+    """
     if item.dtype.kind != "bool":
         return [item]
     return list(nonzero(item, as_tuple=True))
@@ -203,7 +208,7 @@ def _positions(item: Tensor) -> list[Tensor]:
 
 @operation("take")
 def take(x: Tensor, *, dim: int, index: Tensor) -> Tensor:
-    """The axis `dim` replaced by the axes of `index`: y[.., n, ..] = x[.., index[n], ..]."""
+    """Replace the axis `dim` by the axes of `index`: y[.., n, ..] = x[.., index[n], ..]."""
     out = creation.allocate((*x.shape[:dim], *index.shape, *x.shape[dim + 1 :]), x.dtype, x.device)
     maps.common_device((x, index))
     if 0 not in out.shape:
@@ -231,7 +236,7 @@ def _flat_index(index: Tensor) -> DeviceArray:
 
 @whole("index_select")
 def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
-    """The slices of x along an axis that a vector of positions names."""
+    """Return the slices of x along an axis that a vector of indices selects."""
     if index.ndim > 1:
         raise ShapeError(f"index_select() takes a vector of positions, found shape {index.shape}")
     if x.ndim == 0:
@@ -240,15 +245,15 @@ def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
 
 
 def _wide_index(index: Tensor, name: str) -> Tensor:
-    """Positions of i64 or i32, others converted."""
+    """Return the index as i64 or i32. Raises DTypeError if it isn't an integer tensor."""
     if not isinstance(index, Tensor) or not index.dtype.is_integer:
-        found = repr(index.dtype) if isinstance(index, Tensor) else type(index).__name__
-        raise DTypeError(f"{name}() takes a tensor of integers as positions, found {found}")
+        actual = repr(index.dtype) if isinstance(index, Tensor) else type(index).__name__
+        raise DTypeError(f"{name}() takes a tensor of integers as positions, found {actual}")
     return index if index.dtype in (dtypes.i64, dtypes.i32) else index.to(dtypes.i64)
 
 
 def lifted(x: Tensor) -> Tensor:
-    """A 0-d tensor as a vector of one element."""
+    """Return a 0-d tensor as a vector of one element; other tensors unchanged."""
     return reshape(x, 1) if x.ndim == 0 else x
 
 
@@ -262,7 +267,7 @@ def _check_along(x: Tensor, axis: int, index: Tensor, name: str) -> None:
 
 
 def _cropped(x: Tensor, axis: int, index: Tensor) -> Tensor:
-    """x as large as the index along all axes but one."""
+    """Return the part of x whose sizes are those of the index along all axes but one."""
     for d in range(x.ndim):
         if d != axis and x.shape[d] != index.shape[d]:
             x = narrow(x, d, 0, index.shape[d])
@@ -271,12 +276,14 @@ def _cropped(x: Tensor, axis: int, index: Tensor) -> Tensor:
 
 @whole("gather")
 def gather(x: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
-    """y[.., n, ..] = x[.., index[.., n, ..], ..] along an axis; the result has index's shape."""
+    """Gather elements along an axis: y[.., n, ..] = x[.., index[.., n, ..], ..]. The result has index's shape."""
     del sparse_grad  # gradients are dense
     index = _wide_index(index, "gather")
     if index.numel() == 0:
         return (
-            creation.empty(index.shape, dtype=x.dtype, device=x.device) if not x.requires_grad else _nothing(x, index)
+            creation.empty(index.shape, dtype=x.dtype, device=x.device)
+            if not x.requires_grad
+            else _empty_result(x, index)
         )
     if x.ndim == 0 or index.ndim == 0:
         return reshape(gather(lifted(x), dim, lifted(index)), index.shape)
@@ -285,8 +292,8 @@ def gather(x: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> 
     return _gather(_cropped(x, axis, index), dim=axis, index=index)
 
 
-def _nothing(x: Tensor, index: Tensor) -> Tensor:
-    """An empty result that still depends on x."""
+def _empty_result(x: Tensor, index: Tensor) -> Tensor:
+    """Return an empty result that is still connected to x on the tape."""
     return reshape(narrow(reshape(x, (x.numel(),)), 0, 0, 0), index.shape)
 
 
@@ -294,55 +301,57 @@ def _nothing(x: Tensor, index: Tensor) -> Tensor:
 def _gather(x: Tensor, *, dim: int, index: Tensor) -> Tensor:
     out = creation.allocate(index.shape, x.dtype, maps.common_device((x, index)))
     if 0 not in out.shape:
-        parts = [three_axes(array, dim) for array in (x._array, index._array, out)]
-        if parts[2].shape[2] == 1:  # along the last axis: neighbours along it side by side
-            reading.gather_last(*(_rows(part) for part in parts))
+        views = [three_axes(array, dim) for array in (x._array, index._array, out)]
+        if views[2].shape[2] == 1:  # along the last axis
+            reading.gather_last(*(_rows(part) for part in views))
         else:
-            kernels.gather(*parts)
+            kernels.gather(*views)
     return Tensor(out)
 
 
 def _rows(array: DeviceArray) -> DeviceArray:
-    """(before, along, 1) as (before, along)."""
+    """Return (before, along, 1) as (before, along)."""
     return DeviceArray(array.buffer, array.offset, array.dtype, array.shape[:2], array.strides[:2])
 
 
 @whole("take_along_dim")
 def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
-    """As `gather`, with x and indices broadcast along the other axes; without an axis both are flattened."""
+    """Gather as `gather` does, with x and indices broadcast along the other axes. Without `dim` both are flattened."""
     if dim is None:
         return gather(reshape(x, (x.numel(),)), 0, reshape(indices, (indices.numel(),)))
     axis = axis_of(dim, x.ndim, "take_along_dim")
     shape = broadcast_shapes(
         (*x.shape[:axis], 1, *x.shape[axis + 1 :]), (*indices.shape[:axis], 1, *indices.shape[axis + 1 :])
     )
-    wide = expand(x, (*shape[:axis], x.shape[axis], *shape[axis + 1 :]))
-    return gather(wide, axis, expand(indices, (*shape[:axis], indices.shape[axis], *shape[axis + 1 :])))
+    broadcast_x = expand(x, (*shape[:axis], x.shape[axis], *shape[axis + 1 :]))
+    return gather(broadcast_x, axis, expand(indices, (*shape[:axis], indices.shape[axis], *shape[axis + 1 :])))
 
 
 def scattered(x: Tensor, axis: int, index: Tensor, values: Tensor, write: Any, dtype: DType) -> Tensor:
-    """A copy of x in `dtype`, brought to (before, along, after) and changed by `write(lines, positions, values)`."""
+    """Return a copy of x in `dtype` that `write(target, indices, values)` has changed, all three as (before, along,
+    after).
+    """
     out = creation.allocate(x.shape, dtype, maps.common_device((x, index, values)))
     copy_values(x._array, out)
     view = _cropped(Tensor(out), axis, index)._array
     if 0 in index.shape or 0 in view.shape:
         return Tensor(out)
-    lines = three_axes(view, axis)
-    write(lines, three_axes(index._array, axis), three_axes(values._array, axis))
-    if lines.buffer is not out.buffer:  # strides that three axes can't hold: done in a copy
-        copy_values(DeviceArray(lines.buffer, 0, lines.dtype, view.shape, contiguous_strides(view.shape)), view)
+    target = three_axes(view, axis)
+    write(target, three_axes(index._array, axis), three_axes(values._array, axis))
+    if target.buffer is not out.buffer:  # no view with three axes exists, so a copy was written
+        copy_values(DeviceArray(target.buffer, 0, target.dtype, view.shape, contiguous_strides(view.shape)), view)
     return Tensor(out)
 
 
 def combined(x: Tensor, axis: int, index: Tensor, values: Tensor, combine: Any) -> Tensor:
-    """A copy of x combined with values at positions, in order; sums of 16-bit floats are kept in f32."""
+    """Return a copy of x combined with values at indices, in order; sums of 16-bit floats accumulate in f32."""
     dtype = maps.arithmetic_type(x.dtype)
 
     def write(lines: DeviceArray, positions: DeviceArray, source: DeviceArray) -> None:
         combine_lines(lines, positions, source, combine, dtype)
 
-    wide = dtype if x.dtype.is_float else x.dtype
-    return scattered(x, axis, index, values, write, wide).to(x.dtype)
+    result_dtype = dtype if x.dtype.is_float else x.dtype
+    return scattered(x, axis, index, values, write, result_dtype).to(x.dtype)
 
 
 def _source(x: Tensor, index: Tensor, source: Any, name: str) -> Tensor:
@@ -370,13 +379,15 @@ def _scatter(x: Tensor, src: Tensor, *, dim: int, index: Tensor) -> Tensor:
 
 
 def along(name: str, run: Any, x: Tensor, dim: int, index: Tensor, src: Any, **params: Any) -> Tensor:
-    """A writing operation: its operands checked, 0-d ones as vectors, the source as large as the index."""
+    """Run a scatter operation with checked operands: 0-d ones become vectors, and the source is cropped to the index's
+    shape.
+    """
     index = _wide_index(index, name)
     if x.ndim == 0 or index.ndim == 0:
         source = lifted(src) if isinstance(src, Tensor) else src
         return reshape(along(name, run, lifted(x), dim, lifted(index), source, **params), x.shape)
     axis = axis_of(dim, x.ndim, name)
-    if index.numel() == 0 and index.ndim != x.ndim:  # PyTorch lets empty positions of any rank pass
+    if index.numel() == 0 and index.ndim != x.ndim:  # PyTorch accepts an empty index of any rank
         return x.clone()
     _check_along(x, axis, index, name)
     return run(x, _source(x, index, src, name), dim=axis, index=index, **params)  # type: ignore[no-any-return]
@@ -384,8 +395,10 @@ def along(name: str, run: Any, x: Tensor, dim: int, index: Tensor, src: Any, **p
 
 @whole("scatter_add", also=are_deterministic_algorithms_enabled)
 def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
-    """x with src[.., n, ..] added at [.., index[.., n, ..], ..]; the order of additions is fixed, unless a GPU adds long
-    lists by atomics (see `use_deterministic_algorithms`).
+    """Return x with src[.., n, ..] added at [.., index[.., n, ..], ..].
+
+    The order of additions is fixed, except that GPUs may add long index lists with atomics (see
+    `use_deterministic_algorithms`).
     """
     return along("scatter_add", _scatter_add, x, dim, index, src)
 
@@ -394,8 +407,9 @@ def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
 def scatter(
     x: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None
 ) -> Tensor:
-    """x with src[.., n, ..] (or a number) written at [.., index[.., n, ..], ..]; of several the last one stays. With
-    reduce="add" or "multiply" combined with what is there.
+    """Return x with src[.., n, ..] (or the scalar `value`) written at [.., index[.., n, ..], ..].
+
+    Of several writes to one element the last wins. `reduce="add"` or `"multiply"` combines with x's elements instead.
     """
     source = src if value is None else value
     if source is None:
@@ -407,19 +421,21 @@ def scatter(
         raise ArgumentError(f'scatter(reduce=...) is "add" or "multiply", found {reduce!r}')
     from .scattering import scatter_reduce
 
-    wide = source if isinstance(source, Tensor) else creation.full(index.shape, source, dtype=x.dtype, device=x.device)
-    return scatter_reduce(x, dim, index, wide, names[reduce])
+    source_tensor = (
+        source if isinstance(source, Tensor) else creation.full(index.shape, source, dtype=x.dtype, device=x.device)
+    )
+    return scatter_reduce(x, dim, index, source_tensor, names[reduce])
 
 
 def _lines(shape: tuple[int, ...], axis: int, index: Tensor) -> Tensor:
-    """A vector of positions stretched to a tensor of that shape, along an axis."""
+    """Expand a vector of indices along an axis to that shape, with the vector's size along the axis."""
     column = reshape(index, tuple(-1 if d == axis else 1 for d in range(len(shape))))
     return expand(column, (*shape[:axis], index.numel(), *shape[axis + 1 :]))
 
 
 @whole("index_add", also=are_deterministic_algorithms_enabled)
 def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
-    """x with alpha times the slices of source added to those that a vector of positions names."""
+    """Return x with alpha times each slice of source added to the slice that the vector `index` selects."""
     scaled: Any = source if alpha == 1 else source * alpha
     if x.ndim == 0:
         return reshape(index_add(lifted(x), dim, index, lifted(scaled)), ())
@@ -427,34 +443,40 @@ def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: floa
     return scatter_add(x, axis, _lines(x.shape, axis, lifted(index)), lifted(scaled))
 
 
-# -- written
+# -- assignment
 
 
 def _assign(target: Tensor, value: Any, plan: Plan) -> None:
-    """Writes a value (a tensor or a number) where the index points."""
+    """Write a value (a tensor or a scalar) to the elements that the index selects."""
     part = _basic(target, plan)
     if not plan.advanced:
         if isinstance(value, Tensor):
             from .copies import _write
 
-            _write(part, _fitting(value, part.shape))
+            _write(part, _without_leading_ones(value, part.shape))
         else:
             fill_values(part, value)
         return
     if len(plan.advanced) == 1 and plan.advanced[0][1].dtype.kind == "bool" and _is_single(value):
         _assign_masked(part, value, *plan.advanced[0])
         return
-    merged, axis, positions = _one_axis(part, plan.advanced)
+    merged, axis, positions = _merged_axis(part, plan.advanced)
     if merged._array.buffer is not target._array.buffer:
         raise ArgumentError(
             "this assignment through several index tensors needs a copy of the tensor: assign with scatter()"
         )
     shape = (*merged.shape[:axis], *positions.shape, *merged.shape[axis + 1 :])
-    single = value if isinstance(value, Tensor) else creation.full((), value, dtype=target.dtype, device=target.device)
-    wide = expand(_fitting(single.to(target.dtype), shape), shape)
-    values = flatten(wide, axis, axis + positions.ndim - 1) if positions.ndim else unsqueeze(wide, axis)
-    lines = _lines(merged.shape, axis, Tensor(_flat_index(positions)))
-    put_lines(three_axes(merged._array, axis), three_axes(lines._array, axis), three_axes(values._array, axis))
+    value_tensor = (
+        value if isinstance(value, Tensor) else creation.full((), value, dtype=target.dtype, device=target.device)
+    )
+    broadcast_value = expand(_without_leading_ones(value_tensor.to(target.dtype), shape), shape)
+    values = (
+        flatten(broadcast_value, axis, axis + positions.ndim - 1)
+        if positions.ndim
+        else unsqueeze(broadcast_value, axis)
+    )
+    index = _lines(merged.shape, axis, Tensor(_flat_index(positions)))
+    put_lines(three_axes(merged._array, axis), three_axes(index._array, axis), three_axes(values._array, axis))
 
 
 def _is_single(value: Any) -> bool:
@@ -462,10 +484,10 @@ def _is_single(value: Any) -> bool:
 
 
 def _assign_masked(part: Tensor, value: Any, axis: int, mask: Tensor) -> None:
-    wide = reshape(mask, (*mask.shape, *(1,) * (part.ndim - axis - mask.ndim)))
-    single = reshape(value, ()) if isinstance(value, Tensor) else value
+    wide_mask = reshape(mask, (*mask.shape, *(1,) * (part.ndim - axis - mask.ndim)))
+    scalar = reshape(value, ()) if isinstance(value, Tensor) else value
     compute = part.dtype if part.dtype.kind == "bool" else maps.arithmetic_type(part.dtype)
-    maps.write_map(_select(), (wide, single, part), part, compute, first=dtypes.boolean)
+    maps.write_map(_select(), (wide_mask, scalar, part), part, compute, first=dtypes.boolean)
 
 
 def _select() -> Any:
@@ -474,35 +496,39 @@ def _select() -> Any:
     return functions.select
 
 
-def _fitting(value: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """The value without leading axes of size 1 that the target lacks."""
+def _without_leading_ones(value: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Return the value without leading axes of size 1 that the target lacks."""
     while value.ndim > len(shape) and value.shape[0] == 1:
         value = reshape(value, value.shape[1:])
     return value
 
 
 def set_item(target: Tensor, index: Any, value: Any) -> None:
-    """`target[index] = value`, converted to the target's type; recorded like any other operation."""
+    """Assign `target[index] = value`, converted to the target's type; recorded like other in-place operations."""
     plan = parse(target, index)
     if isinstance(value, (list, np.ndarray, np.generic)):
         value = creation.tensor(np.asarray(value), dtype=target.dtype, device=target.device)
     if overlaps_itself(target.shape, target.strides):
-        _set_apart(target, plan, value)
+        _assign_overlapping(target, plan, value)
         return
     run_in_place("set_item", lambda t, v, *, plan: _assign(t, v, plan), target, (value,), {"plan": plan})
 
 
-def _set_apart(target: Tensor, plan: Plan, value: Any) -> None:
-    """Writes into a tensor with several elements in one place: what else changes with the part isn't part of the index."""
+def _assign_overlapping(target: Tensor, plan: Plan, value: Any) -> None:
+    """Assign into a tensor whose elements overlap in memory, through the view that the index selects.
+
+    The write changes elements that the index doesn't select, so it is recorded as a write to the view. Raises
+    ArgumentError for index tensors.
+    """
     part = _basic(target, plan)
     if plan.advanced:
         maps.refuse_overlap(target)
-    copy_(part, _fitting(value, part.shape) if isinstance(value, Tensor) else value)
+    copy_(part, _without_leading_ones(value, part.shape) if isinstance(value, Tensor) else value)
 
 
 @operation("put")
 def put(x: Tensor, value: Any, *, plan: Plan) -> Tensor:
-    """A copy of x with `value` written where the plan of an index points."""
+    """Return a copy of x with `value` written to the elements that the plan selects."""
     out = creation.allocate(x.shape, x.dtype, x.device)
     copy_values(x._array, out)
     result = Tensor(out)
@@ -511,22 +537,22 @@ def put(x: Tensor, value: Any, *, plan: Plan) -> Tensor:
 
 
 def get_planned(x: Tensor, plan: Plan) -> Tensor:
-    """`x[index]` for an index taken apart already."""
+    """Return `x[index]` for a parsed index."""
     part = _basic(x, plan)
     if not plan.advanced:
         return part
-    part, axis, positions = _one_axis(part, plan.advanced)
+    part, axis, positions = _merged_axis(part, plan.advanced)
     return take(part, dim=axis, index=positions)
 
 
-# -- what depends on values: the host waits for their number
+# -- results whose size depends on values: the host waits for it
 
 
 @operation("compact")
 def compact(x: Tensor, *, flags: Tensor) -> Tensor:
-    """The elements of a vector where flags are set; waits for their number."""
+    """Return the elements of a vector whose flags are set; the host waits for their count."""
     dense = contiguous(flags)
-    starts, count = _starts(dense)
+    starts, count = _segment_starts(dense)
     out = Tensor(creation.allocate((count,), x.dtype, x.device))
     if count:
         written(_write_values, out, (dense, contiguous(x), starts), {})
@@ -537,7 +563,7 @@ def _write_values(out: Tensor, flags: Tensor, x: Tensor, starts: Tensor) -> None
     compaction.write_values(flags._array, x._array, starts._array, out._array)
 
 
-def _write_places(out: Tensor, flags: Tensor, starts: Tensor) -> None:
+def _write_indices(out: Tensor, flags: Tensor, starts: Tensor) -> None:
     compaction.write_places(flags._array, starts._array, out._array)
 
 
@@ -546,8 +572,8 @@ def _segments(flags: Tensor) -> Tensor:
     return Tensor(compaction.starts_of_segments(flags._array))
 
 
-def _starts(flags: Tensor) -> tuple[Tensor, int]:
-    """Where the segments of a vector begin among its elements that aren't 0, and how many these are: waits for that."""
+def _segment_starts(flags: Tensor) -> tuple[Tensor, int]:
+    """Return how many nonzero elements precede each segment of a vector, and their total, which the host waits for."""
     if not flags.shape[0]:
         return flags, 0
     starts = _segments(flags.detach())
@@ -561,33 +587,35 @@ def _flat(x: Tensor) -> Tensor:
 
 
 def places_of(flags: Tensor) -> Tensor:
-    """Where elements aren't 0, as positions in C order (i64); waits for their number."""
+    """Return the C-order indices of nonzero elements (i64); the host waits for their count."""
     dense = contiguous(_flat(flags.detach()))
-    starts, count = _starts(dense)
+    starts, count = _segment_starts(dense)
     out = Tensor(creation.allocate((count,), dtypes.i64, flags.device))
     if count:
-        written(_write_places, out, (dense, starts), {})
+        written(_write_indices, out, (dense, starts), {})
     return out
 
 
 def nonzero(x: Tensor, *, as_tuple: bool = False) -> Any:
-    """Positions of the elements that aren't 0, one row each (as_tuple: one vector per axis); waits for their number."""
+    """Return the indices of nonzero elements, one row each (`as_tuple`: one vector per axis); the host waits for their
+    count.
+    """
     linear: Any = places_of(x)
     shape = x.shape if x.ndim or not as_tuple else (1,)
     if len(shape) == 1:
         return (linear,) if as_tuple else unsqueeze(linear, 1)
-    found = creation.empty((linear.shape[0], len(shape)), dtype=dtypes.i64, device=x.device)
-    if found.numel():
+    indices = creation.empty((linear.shape[0], len(shape)), dtype=dtypes.i64, device=x.device)
+    if indices.numel():
         inner, extents = (
             creation.upload(np.array(sizes, np.int64), dtypes.i64, x.device)._array
             for sizes in ([math.prod(shape[axis + 1 :]) for axis in range(len(shape))], shape)
         )
-        compaction.coordinates(linear._array, inner, extents, found._array, x.numel() < 2**32)
-    return unbind(found, 1) if as_tuple else found
+        compaction.coordinates(linear._array, inner, extents, indices._array, x.numel() < 2**32)
+    return unbind(indices, 1) if as_tuple else indices
 
 
 def masked_select(x: Tensor, mask: Tensor) -> Tensor:
-    """The elements where the mask (broadcast) is true, as a vector; waits for their number."""
+    """Return the elements where the mask (broadcast against x) is true, as a vector; the host waits for their count."""
     if mask.dtype.kind != "bool":
         raise DTypeError(f"masked_select() takes a mask of bool, found {mask.dtype!r}: compare first, as in x > 0")
     shape = broadcast_shapes(x.shape, mask.shape)

@@ -1,7 +1,7 @@
-"""Operations that write their result into their first operand: `x.add_(y)`, `x.relu_()`, `x += y`.
+"""In-place operations with kernels of their own: `x.add_(y)`, `x.relu_()`, `x += y`.
 
-Enters: the tensor to change and the other operands. Leaves: the same tensor, its memory changed, its version raised,
-and, where gradients are recorded, with a new place on the tape under the name of the operation.
+Each writes its result into the first operand, increments that tensor's version and returns it. If gradients are
+recorded, the tensor gets a new place on the autograd tape under the operation's name.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["METHODS"]
 
 
 def _checked_type(target: Tensor, operands: tuple[Any, ...], name: str) -> DType:
-    """The type to compute in; DTypeError where the target can't hold the result's category."""
+    """Return the type to compute in. Raises DTypeError if the target can't hold the result's category."""
     dtype = result_type(target, *operands)
     if category(dtype) > category(target.dtype):
         raise DTypeError(
@@ -43,7 +43,7 @@ def _unary(name: str, function: Any) -> Callable[[Tensor], Tensor]:
             raise DTypeError(f"{name}_() changes float tensors, this one holds {self.dtype!r}")
         return run_in_place(name, write, self, (), {})
 
-    method.__doc__ = f"`{name}` in place."
+    method.__doc__ = f"In-place version of `{name}`."
     return method
 
 
@@ -54,7 +54,7 @@ def _binary(name: str, function: Any) -> Callable[[Tensor, Any], Tensor]:
     def method(self: Tensor, other: Any) -> Tensor:
         return run_in_place(name, write, self, (operand(other, f"{name}_"),), {})
 
-    method.__doc__ = f"`{name}` in place."
+    method.__doc__ = f"In-place version of `{name}`."
     return method
 
 
@@ -69,7 +69,7 @@ def _with_alpha(name: str, plain: Any, scaled: Any) -> Callable[..., Tensor]:
     def method(self: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
         return run_in_place(name, write, self, (operand(other, f"{name}_"),), {"alpha": alpha})
 
-    method.__doc__ = f"`{name}` in place."
+    method.__doc__ = f"In-place version of `{name}`."
     return method
 
 
@@ -86,7 +86,7 @@ def _write_quotient(target: Tensor, other: Any) -> None:
 
 
 def div_(self: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
-    """`div` in place."""
+    """In-place version of `div`."""
     if rounding_mode is not None:
         if rounding_mode not in _ROUNDED:
             raise ArgumentError(f'div_(rounding_mode=...) is None, "floor" or "trunc", found {rounding_mode!r}')
@@ -99,7 +99,7 @@ def _write_power(target: Tensor, exponent: Any) -> None:
 
 
 def pow_(self: Tensor, exponent: Any) -> Tensor:
-    """`pow` in place."""
+    """In-place version of `pow`."""
     return run_in_place("pow", _write_power, self, (operand(exponent, "pow_"),), {})
 
 
@@ -113,7 +113,7 @@ _clamp_high = _binary("clamp_high", lang.min)
 
 
 def clamp_(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
-    """`clamp` in place."""
+    """In-place version of `clamp`."""
     if min is not None and max is not None:
         return run_in_place("clamp", _write_clamp, self, (operand(min, "clamp_"), operand(max, "clamp_")), {})
     return self if min is None and max is None else _clamp_high(self, max) if min is None else _clamp_low(self, min)
@@ -125,12 +125,12 @@ def _write_lerp(target: Tensor, end: Tensor, weight: Any) -> None:
 
 
 def lerp_(self: Tensor, end: Tensor, weight: Any) -> Tensor:
-    """`lerp` in place."""
+    """In-place version of `lerp`."""
     return run_in_place("lerp", _write_lerp, self, (end, weight), {})
 
 
 def masked_fill_(self: Tensor, mask: Tensor, value: Any) -> Tensor:
-    """`masked_fill` in place."""
+    """In-place version of `masked_fill`."""
     from .. import dtypes
 
     def write(target: Tensor, mask: Tensor, value: Any) -> None:
@@ -144,7 +144,7 @@ _round = _unary("round", lang.round)
 
 
 def round_(self: Tensor, *, decimals: int = 0) -> Tensor:
-    """`round` in place."""
+    """In-place version of `round`."""
     return written_over("round", round)(self, decimals=decimals) if decimals else _round(self)
 
 
@@ -181,4 +181,4 @@ METHODS: dict[str, Callable[..., Tensor]] = {
     "masked_fill_": masked_fill_,
     "round_": round_,
 }
-"""Method name to function: every operation that has a form in place."""
+"""In-place methods by name."""

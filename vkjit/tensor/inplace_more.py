@@ -1,7 +1,7 @@
-"""Forms in place of operations that have no kernel of their own for it: computed, then copied over their first operand.
+"""In-place operations without kernels of their own: the result is computed, then copied into the first operand.
 
-Enters: the tensor to change and the other operands. Leaves: the same tensor. Recorded as the operation and a copy, so the
-gradient is that of the operation; where it reads its operand's old values, those are kept in a copy.
+They are recorded as the operation and a copy, so the gradient is that of the operation. If gradients are recorded, the
+operation reads a clone of the operand, which keeps the old values for the gradient rule.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ _OF: tuple[tuple[Any, str], ...] = (
 
 
 def written_over(name: str, function: Callable[..., Any]) -> Callable[..., Tensor]:
-    """`name_`: the operation's result copied into its first operand."""
+    """Make the in-place version of an operation, which copies the result into its first operand."""
 
     @functools.wraps(function)
     def method(self: Tensor, *args: Any, **params: Any) -> Tensor:
         source = self
         if is_recording((self, *args)):
             check_written(f"{name}_", self)
-            source = self.clone()  # what the operation keeps of it stays as it is
+            source = self.clone()  # keeps the old values for the gradient rule
         result = function(source, *args, **params)
         if result.shape != self.shape:
             raise ShapeError(
@@ -69,11 +69,11 @@ def written_over(name: str, function: Callable[..., Any]) -> Callable[..., Tenso
         return copy_(self, result)
 
     method.__name__ = method.__qualname__ = f"{name}_"
-    method.__doc__ = f"`{name}` in place."
+    method.__doc__ = f"In-place version of `{name}`."
     return method
 
 
 METHODS: dict[str, Callable[..., Tensor]] = {
     f"{name}_": written_over(name, getattr(module, name)) for module, names in _OF for name in names.split()
 }
-"""Method name to function."""
+"""In-place methods by name."""

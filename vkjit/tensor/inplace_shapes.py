@@ -1,7 +1,8 @@
-"""Forms in place that change a tensor's shape and strides, not its memory: `t_`, `transpose_`, `squeeze_` and their like.
+"""In-place operations that change a tensor's shape and strides but not its memory: `t_`, `transpose_`, `squeeze_` and
+others.
 
-Enters: a tensor and the axes. Leaves: the same tensor, as the view that the operation makes of it. Holds: it counts as written,
-as in PyTorch, so that what a gradient rule kept of it is refused later; other views of its memory stay what they are.
+The tensor becomes the view that the operation makes of it. As in PyTorch this counts as a write, so gradient rules that
+kept the tensor refuse to use it afterwards. Other views of its memory don't change.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ __all__ = ["METHODS"]
 
 
 def _shaped(name: str, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """`name_`: the tensor becomes the operation's view of it."""
+    """Make the in-place version of a view operation: the tensor becomes the operation's view of it."""
 
     @functools.wraps(function)
     def method(self: Tensor, *args: Any, **params: Any) -> Tensor:
@@ -35,23 +36,23 @@ def _shaped(name: str, function: Callable[..., Tensor]) -> Callable[..., Tensor]
                 f"{name}_() of a tensor that depends on others (shape {self.shape}) while nothing is recorded would leave it "
                 f"with gradients of another shape: use {name}(), or .detach() it first"
             )
-        made = function(self.alias(), *args, **params)
-        if made._array.buffer is not self._array.buffer:
+        view = function(self.alias(), *args, **params)
+        if view._array.buffer is not self._array.buffer:
             raise InternalError(f"{name}() of a tensor of strides {self.strides} made a copy")
-        self._array = made._array
+        self._array = view._array
         self.bump_version()
         if recorded:
-            made.meta.retains_grad = self.meta.retains_grad
-            self.meta = made.meta
+            view.meta.retains_grad = self.meta.retains_grad
+            self.meta = view.meta
             return self
-        kept = self.meta
+        old_meta = self.meta
         self.replace()
-        self.meta.requires_grad, self.meta.hooks = kept.requires_grad, kept.hooks
-        self.meta.grad = None if kept.grad is None else function(kept.grad, *args, **params)
+        self.meta.requires_grad, self.meta.hooks = old_meta.requires_grad, old_meta.hooks
+        self.meta.grad = None if old_meta.grad is None else function(old_meta.grad, *args, **params)
         return self
 
     method.__name__ = method.__qualname__ = f"{name}_"
-    method.__doc__ = f"`{name}` in place: the tensor itself gets the other shape, its memory stays."
+    method.__doc__ = f"In-place version of `{name}`: changes this tensor's shape and strides, not its memory."
     return method
 
 
@@ -59,4 +60,4 @@ METHODS: dict[str, Callable[..., Tensor]] = {
     f"{name}_": _shaped(name, getattr(views, name))
     for name in ("squeeze", "swapaxes", "swapdims", "t", "transpose", "unsqueeze")
 }
-"""Method name to function."""
+"""In-place methods by name."""

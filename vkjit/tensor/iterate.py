@@ -1,7 +1,7 @@
-"""Elementwise iteration: broadcast, then as few axes as possible.
+"""Elementwise iteration: broadcast strided arrays to a common shape, then merge axes.
 
-Enters: a shape and strided arrays that broadcast to it. Leaves: views of those arrays, all of one shape of the least
-rank (at least 1), so that contiguous operands of any shape become rank 1.
+The resulting views have the same shape, of the lowest possible rank (at least 1); contiguous operands of any shape
+become rank 1.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Shape = tuple[int, ...]
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
-    """The common shape; ShapeError that names the axis where two extents are neither equal nor 1."""
+    """Return the common shape. Raises ShapeError, naming the axis, if two sizes are neither equal nor 1."""
     rank = max((len(s) for s in shapes), default=0)
     result = [1] * rank
     for shape in shapes:
@@ -37,7 +37,7 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
 
 
 def expand(array: DeviceArray, shape: Shape) -> DeviceArray:
-    """The array as a view of `shape`: new and stretched axes have stride 0."""
+    """Return the array as a view of `shape`; new and stretched axes have stride 0."""
     if array.shape == shape:
         return array
     missing = len(shape) - len(array.shape)
@@ -50,7 +50,7 @@ def expand(array: DeviceArray, shape: Shape) -> DeviceArray:
 
 
 def coalesce(arrays: Sequence[DeviceArray]) -> list[DeviceArray]:
-    """Drops axes of extent 1 and merges neighbours that every array steps through alike. All have one shape."""
+    """Drop axes of size 1 and merge adjacent axes that are contiguous in every array. All arrays have the same shape."""
     shape = arrays[0].shape
     if len(shape) == 1:
         return list(arrays)
@@ -78,13 +78,14 @@ def coalesce(arrays: Sequence[DeviceArray]) -> list[DeviceArray]:
     ]
 
 
-_LISTED = 1 << 20
-"""Elements up to which positions are listed to see whether any comes twice."""
+_MAX_ENUMERATED = 1 << 20
+"""Maximum number of elements whose offsets are enumerated to look for duplicates."""
 
 
 def overlaps_itself(shape: Shape, strides: Shape) -> bool:
-    """Whether an array has several elements in one place. True too where there are too many elements to tell, in
-    strides that interleave.
+    """True if several elements of an array share a location.
+
+    Also True for arrays with interleaving strides that have too many elements to check.
     """
     reach = 0
     steps = sorted((abs(s), e) for e, s in zip(shape, strides, strict=True) if e > 1)
@@ -95,9 +96,9 @@ def overlaps_itself(shape: Shape, strides: Shape) -> bool:
     else:
         return False
     count = math.prod(shape)
-    if count == 0 or steps[0][0] == 0 or count > _LISTED:
+    if count == 0 or steps[0][0] == 0 or count > _MAX_ENUMERATED:
         return count != 0
-    places = np.zeros(shape, np.int64)
+    offsets = np.zeros(shape, np.int64)
     for axis, (extent, stride) in enumerate(zip(shape, strides, strict=True)):
-        places += (np.arange(extent) * stride).reshape((-1,) + (1,) * (len(shape) - 1 - axis))
-    return bool(np.unique(places).size < count)
+        offsets += (np.arange(extent) * stride).reshape((-1,) + (1,) * (len(shape) - 1 - axis))
+    return bool(np.unique(offsets).size < count)

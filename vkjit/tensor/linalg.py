@@ -1,6 +1,6 @@
 """Matrix products of tensors: batched, broadcast, with vectors, fused with an addition.
 
-Enters: tensors of one type. Leaves: new tensors of that type; 16-bit floats accumulate in f32.
+Operands and result have the same type; 16-bit floats accumulate in f32.
 """
 
 from __future__ import annotations
@@ -27,21 +27,28 @@ __all__ = ["addmm", "baddbmm", "bmm", "dot", "linear", "matmul", "mm", "mv", "ou
 
 
 def _batched(array: DeviceArray, batch: tuple[int, ...]) -> DeviceArray:
-    """The array as (batch, rows, columns); a copy where a broadcast batch has no single stride."""
+    """Return the array as (batch, rows, columns); a copy where the broadcast batch has no single stride."""
     rows, columns = array.shape[-2:]
-    wide = iterate.expand(array, (*batch, rows, columns))
-    strides = reshaped_strides(batch, wide.strides[:-2], (math.prod(batch),)) if 0 not in wide.shape else (0,)
+    expanded = iterate.expand(array, (*batch, rows, columns))
+    strides = reshaped_strides(batch, expanded.strides[:-2], (math.prod(batch),)) if 0 not in expanded.shape else (0,)
     if strides is None:
-        copied = creation.allocate(wide.shape, wide.dtype, wide.device)
-        copy_values(wide, copied)
-        wide, strides = copied, (rows * columns,)
+        copied = creation.allocate(expanded.shape, expanded.dtype, expanded.device)
+        copy_values(expanded, copied)
+        expanded, strides = copied, (rows * columns,)
     return DeviceArray(
-        wide.buffer, wide.offset, wide.dtype, (math.prod(batch), rows, columns), (*strides, *wide.strides[-2:])
+        expanded.buffer,
+        expanded.offset,
+        expanded.dtype,
+        (math.prod(batch), rows, columns),
+        (*strides, *expanded.strides[-2:]),
     )
 
 
 def multiply(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: DType) -> None:
-    """c = a @ b of (batch, rows, columns); on software drivers long sums are made of parts."""
+    """Compute c = a @ b for arrays of (batch, rows, columns).
+
+    On devices of class "cpu", a K dimension above `MOST_K` is split and the partial products are summed.
+    """
     depth = a.shape[2]
     if 0 in c.shape:
         return
@@ -49,63 +56,67 @@ def multiply(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: DType) 
         creation.write_value(c, 0)
         return
     if device_class(c.device) == "gpu" and a.dtype.itemsize < 4 and c.device.caps.matrices:
-        a, b, whole = _whole_vectors(a, b, c)
-        if whole is not c:
-            kernels.multiply(a, b, whole, accumulate)
-            copy_values(_cut(whole, 2, 0, c.shape[2]), c)
+        a, b, padded = _padded_operands(a, b, c)
+        if padded is not c:
+            kernels.multiply(a, b, padded, accumulate)
+            copy_values(_cut(padded, 2, 0, c.shape[2]), c)
             return
     if device_class(c.device) == "gpu" or depth <= kernels.MOST_K:
-        kernels.multiply(_readable(a, c, left=True), _readable(b, c, left=False), c, accumulate)
+        kernels.multiply(_contiguous_operand(a, c, left=True), _contiguous_operand(b, c, left=False), c, accumulate)
         return
-    parts = creation.allocate((-(-depth // kernels.MOST_K), *c.shape), accumulate, c.device)
-    for i in range(parts.shape[0]):
+    partial_products = creation.allocate((-(-depth // kernels.MOST_K), *c.shape), accumulate, c.device)
+    for i in range(partial_products.shape[0]):
         start, stop = i * kernels.MOST_K, min(depth, (i + 1) * kernels.MOST_K)
-        part = DeviceArray(parts.buffer, i * math.prod(c.shape) * accumulate.itemsize, accumulate, c.shape, c.strides)
+        part = DeviceArray(
+            partial_products.buffer, i * math.prod(c.shape) * accumulate.itemsize, accumulate, c.shape, c.strides
+        )
         kernels.multiply(_cut(a, 2, start, stop), _cut(b, 1, start, stop), part, accumulate)
     from . import reducing
 
-    total = reducing.reduce_axes(parts, (0,), reducing.SUM, c.dtype, accumulate)
+    total = reducing.reduce_axes(partial_products, (0,), reducing.SUM, c.dtype, accumulate)
     copy_values(total, c)
 
 
-def _whole_vectors(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> tuple[DeviceArray, DeviceArray, DeviceArray]:
-    """Factors and result as cooperative matrices take them: lines of whole vectors of 16 bytes. Where they aren't, and the
-    product is worth it, copies padded with zeros, and a wider result.
+def _padded_operands(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> tuple[DeviceArray, DeviceArray, DeviceArray]:
+    """Return operands and result whose rows are whole 16-byte vectors, as kernels with cooperative matrices need.
+
+    If the product is large enough, operands that don't fit are copied with zero padding, and a wider result is
+    allocated.
     """
-    each = 16 // a.dtype.itemsize
-    depth = -(-a.shape[2] // each) * each
+    lanes = 16 // a.dtype.itemsize
+    depth = -(-a.shape[2] // lanes) * lanes
     if math.prod(c.shape) * depth < WORTH_PADDING or a.dtype is not b.dtype:
         return a, b, c
-    columns = -(-c.shape[2] // each) * each
-    found = []
+    columns = -(-c.shape[2] // lanes) * lanes
+    operands = []
     for array, left in ((a, True), (b, False)):
-        whole = depth == a.shape[2] and (left or columns == array.shape[2])
-        if whole and flat_operand(array, array.dtype) is not None:
-            found.append(array)
+        has_whole_vectors = depth == a.shape[2] and (left or columns == array.shape[2])
+        if has_whole_vectors and flat_operand(array, array.dtype) is not None:
+            operands.append(array)
             continue
         shape = (array.shape[0], array.shape[1], depth) if left else (array.shape[0], depth, columns)
-        made = creation.allocate(shape, array.dtype, array.device)
-        creation.write_value(made, 0)
-        copy_values(array, DeviceArray(made.buffer, made.offset, array.dtype, array.shape, made.strides))
-        found.append(made)
+        padded = creation.allocate(shape, array.dtype, array.device)
+        creation.write_value(padded, 0)
+        copy_values(array, DeviceArray(padded.buffer, padded.offset, array.dtype, array.shape, padded.strides))
+        operands.append(padded)
     fits = columns == c.shape[2] and c.offset % 16 == 0
     wide = c if fits else creation.allocate((*c.shape[:2], columns), c.dtype, c.device)
-    return found[0], found[1], wide
+    return operands[0], operands[1], wide
 
 
 WORTH_PADDING = 1 << 24
-"""Multiply-adds of a product from which on copies of its factors cost less than a slower kernel."""
+"""Minimum number of multiply-adds for which padded copies of the operands cost less than a slower kernel."""
 
 
-def _readable(array: DeviceArray, c: DeviceArray, *, left: bool) -> DeviceArray:
-    """The factor itself, or where a processor reads neighbours at once and the product is worth it, a copy in C
-    order.
+def _contiguous_operand(array: DeviceArray, c: DeviceArray, *, left: bool) -> DeviceArray:
+    """Return the operand, or a contiguous copy if the kernels of a CPU device read adjacent elements at once and the
+    product is large enough.
     """
     kind = c.device.caps.kind
     uses = c.shape[2 if left else 1]
     if device_class(c.device) == "gpu" or kind == "interpreter" or uses < 16 or math.prod(c.shape) < 4096:
         return array
-    if left and kind == "llvm-cpu":  # its elements are read one by one, for all columns of the product
+    if left and kind == "llvm-cpu":  # elements of A are read one by one and broadcast over the columns
         return array
     pairs = kind == "cpu" and array.dtype.name == "f32" and array.shape[2] % 2 == 0
     if abs(array.strides[2]) == 1 and (not pairs or kernels.in_pairs(array)):
@@ -133,7 +144,7 @@ def _product_type(a: Tensor, b: Tensor, name: str) -> DType:
 
 @operation("matmul", repeated=True)
 def _matmul(a: Tensor, b: Tensor) -> Tensor:
-    """Of tensors with at least two axes."""
+    """Multiply tensors that have at least two axes."""
     dtype = _product_type(a, b, "matmul")
     if a.shape[-1] != b.shape[-2]:
         raise ShapeError(
@@ -146,7 +157,7 @@ def _matmul(a: Tensor, b: Tensor) -> Tensor:
     out = creation.allocate((*batch, rows, columns), dtype, device)
     if (
         len(b.shape) == 2 and len(batch) and a.is_contiguous()
-    ):  # one matrix for the whole batch: more rows of one product
+    ):  # one matrix for the whole batch: fold the batch into the rows
         count = math.prod(batch) * rows
         left = DeviceArray(a._array.buffer, a._array.offset, dtype, (1, count, a.shape[-1]), (0, a.shape[-1], 1))
         target = DeviceArray(out.buffer, 0, dtype, (1, count, columns), (0, columns, 1))
@@ -159,8 +170,9 @@ def _matmul(a: Tensor, b: Tensor) -> Tensor:
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
-    """The matrix product of the last two axes, the axes before them broadcast; a vector counts as a row on the left and
-    as a column on the right, and that axis is left out of the result.
+    """Return the matrix product over the last two axes, with leading axes broadcast.
+
+    A vector counts as a row on the left and as a column on the right; that axis is dropped from the result.
     """
     if a.ndim == 0 or b.ndim == 0:
         raise ShapeError(f"matmul() takes vectors and matrices, found shapes {a.shape} and {b.shape}: multiply with *")
@@ -181,22 +193,22 @@ def _with_ranks(a: Tensor, b: Tensor, ranks: tuple[int, int], name: str) -> Tens
 
 
 def mm(a: Tensor, b: Tensor) -> Tensor:
-    """The product of two matrices."""
+    """Return the product of two matrices, (M, K) and (K, N)."""
     return _with_ranks(a, b, (2, 2), "mm")
 
 
 def mv(a: Tensor, b: Tensor) -> Tensor:
-    """The product of a matrix and a vector."""
+    """Return the product of a matrix and a vector, (M, K) and (K,)."""
     return _with_ranks(a, b, (2, 1), "mv")
 
 
 def dot(a: Tensor, b: Tensor) -> Tensor:
-    """The sum of the products of two vectors."""
+    """Return the dot product of two vectors of the same size."""
     return _with_ranks(a, b, (1, 1), "dot")
 
 
 def bmm(a: Tensor, b: Tensor) -> Tensor:
-    """The products of two batches of matrices of one size; nothing is broadcast."""
+    """Return the batched product of two tensors of matrices, (B, M, K) and (B, K, N), without broadcasting."""
     if a.ndim == 3 and b.ndim == 3 and a.shape[0] != b.shape[0]:
         raise ShapeError(
             f"bmm() takes batches of one size, found shapes {a.shape} and {b.shape}: use matmul() to broadcast"
@@ -205,7 +217,7 @@ def bmm(a: Tensor, b: Tensor) -> Tensor:
 
 
 def outer(a: Tensor, b: Tensor) -> Tensor:
-    """All products of an element of one vector and an element of another: (M,) and (N,) give (M, N)."""
+    """Return the outer product of two vectors: (M,) and (N,) give (M, N)."""
     if a.ndim != 1 or b.ndim != 1:
         raise ShapeError(f"outer() takes vectors, found shapes {a.shape} and {b.shape}")
     return unsqueeze(a, 1) * unsqueeze(b, 0)
@@ -213,13 +225,13 @@ def outer(a: Tensor, b: Tensor) -> Tensor:
 
 @widened
 def addmm(c: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """beta c + alpha (a @ b); c broadcasts. With beta=0 c isn't read."""
+    """Return beta * c + alpha * (a @ b); c broadcasts. With beta=0, c isn't read."""
     return plus_scaled(c, matmul(a, b), beta, alpha)
 
 
 @widened
 def plus_scaled(c: Any, product: Any, beta: float, alpha: float) -> Tensor:
-    """beta c + alpha product, c broadcast to the product's shape; with beta=0 c isn't read."""
+    """Return beta * c + alpha * product, with c broadcast to the product's shape. With beta=0, c isn't read."""
     if not product.dtype.is_float:
         alpha, beta = int(alpha), int(beta)
     scaled: Tensor = product if alpha == 1 else product * alpha
@@ -232,7 +244,7 @@ baddbmm = addmm
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x @ weight.T + bias; x: (..., inputs), weight: (outputs, inputs), bias: (outputs,)."""
+    """Return x @ weight.T + bias for x of (..., inputs), weight of (outputs, inputs) and bias of (outputs,)."""
     if weight.ndim != 2 or x.ndim == 0 or x.shape[-1] != weight.shape[1]:
         raise ShapeError(
             f"linear(): x of shape {x.shape} needs a weight of (outputs, {x.shape[-1] if x.ndim else '?'}), found "
@@ -243,7 +255,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def trace(x: Tensor) -> Tensor:
-    """The sum of a matrix' diagonal."""
+    """Return the sum of a matrix's diagonal."""
     from .reductions import sum
     from .views import diagonal
 

@@ -1,9 +1,7 @@
-"""Elementwise operations, brought to the kernels: broadcast, coalesce, choose the form by which operands are numbers,
-launch.
+"""Launch of elementwise kernels: broadcast and coalesce the operands, then choose the kernel by which of them are
+scalars.
 
-Enters: a function for kernels, operands (tensors and at least one number at most in each kernel's scalar places), the
-type to compute in, the type of the result, optionally the tensor to write into. Leaves: the result. Nothing waits for
-the device.
+Nothing here waits for the device.
 """
 
 from __future__ import annotations
@@ -30,14 +28,16 @@ __all__ = ["arithmetic_type", "common_device", "copy_array", "fill_array", "refu
 
 
 def arithmetic_type(dtype: DType) -> DType:
-    """The type that arithmetic on `dtype` is done in: f32 for the 16-bit floats, i32 for bool, else the type itself."""
+    """Return the type that arithmetic on `dtype` is done in: f32 for 16-bit floats, i32 for bool, else `dtype` itself."""
     if dtype.bits == 16 and dtype.is_float:
         return dtypes.f32
     return dtypes.i32 if dtype.kind == "bool" else dtype
 
 
 def common_device(operands: Sequence[Any]) -> Device:
-    """The device of the tensors among the operands; ArgumentError where they lie on several, or there is none."""
+    """Return the device of the tensors among the operands. Raises ArgumentError if they are on several, or there is
+    none.
+    """
     device: Device | None = None
     for operand in operands:
         if not isinstance(operand, Tensor):
@@ -55,16 +55,18 @@ def common_device(operands: Sequence[Any]) -> Device:
 def run_map(
     function: Any, operands: Sequence[Any], result: DType, compute: DType, *, first: DType | None = None
 ) -> Tensor:
-    """A new tensor: function(operands), computed in `compute` (the first operand of three in `first`)."""
+    """Return function(*operands) as a new tensor of type `result`, computed in `compute`; `first`, if given, is the
+    type of the first operand in kernels with three operands.
+    """
     arrays = [o._array for o in operands if isinstance(o, Tensor)]
     if not arrays:
-        common_device(operands)  # says what is missing
-    shape, device, alike = arrays[0].shape, arrays[0].buffer.device, True
+        common_device(operands)  # raises
+    shape, device, same_shape = arrays[0].shape, arrays[0].buffer.device, True
     for array in arrays:
         if array.buffer.device is not device:
-            common_device(operands)  # says which ones
-        alike = alike and array.shape == shape
-    if not alike:
+            common_device(operands)  # raises
+        same_shape = same_shape and array.shape == shape
+    if not same_shape:
         shape = broadcast_shapes(*(a.shape for a in arrays))
     out = creation.allocate(shape, result, device)
     _launch(function, operands, out, compute, first)
@@ -74,20 +76,20 @@ def run_map(
 def write_map(
     function: Any, operands: Sequence[Any], target: Tensor, compute: DType, *, first: DType | None = None
 ) -> None:
-    """Writes function(operands) into target's memory. Operands that overlap it otherwise than element for element are
-    copied.
+    """Write function(*operands) into target's memory. Operands that overlap it other than element for element are
+    copied first.
     """
     common_device((target, *operands))
     refuse_overlap(target)
     shape = broadcast_shapes(target.shape, *(o.shape for o in operands if isinstance(o, Tensor)))
     if shape != target.shape:
         raise ArgumentError(f"a result of shape {shape} can't be written into a tensor of {target.shape}")
-    safe = [_apart(o, target._array) if isinstance(o, Tensor) else o for o in operands]
+    safe = [_without_overlap(o, target._array) if isinstance(o, Tensor) else o for o in operands]
     _launch(function, safe, target._array, compute, first)
 
 
 def refuse_overlap(target: Tensor) -> None:
-    """Raises ArgumentError for a tensor that can't be written element by element: one with several in one place."""
+    """Raise ArgumentError for a tensor whose elements overlap in memory, since it can't be written element by element."""
     if is_dense(target._array) or not overlaps_itself(target.shape, target.strides):
         return
     raise ArgumentError(
@@ -96,7 +98,7 @@ def refuse_overlap(target: Tensor) -> None:
     )
 
 
-def _apart(operand: Tensor, target: DeviceArray) -> Tensor:
+def _without_overlap(operand: Tensor, target: DeviceArray) -> Tensor:
     array = operand._array
     if array.buffer is not target.buffer or not target.shape or 0 in array.shape or 0 in target.shape:
         return operand
@@ -116,19 +118,20 @@ def _identity() -> Any:
 
 
 def copy_array(source: DeviceArray, target: DeviceArray) -> None:
-    """Copies, converts and broadcasts elements into target's memory; the two don't overlap."""
+    """Copy, convert and broadcast elements into target's memory. The two arrays must not overlap."""
     _launch(_identity(), (Tensor(source),), target, target.dtype, None)
 
 
 def scalar_type(compute: DType) -> DType:
-    """The type that numbers travel in to a kernel that computes in `compute`: f32, f64 or i64."""
+    """Return the type in which scalars are passed to a kernel that computes in `compute`: f32, f64 or i64."""
     if compute.is_float:
         return dtypes.f64 if compute is dtypes.f64 else dtypes.f32
     return dtypes.i64
 
 
 def scalar_for(compute: DType, value: Any) -> Any:
-    """A Python number fit for a kernel: a float within f32 (for f64 as it is), else an int with the bits of an i64.
+    """Convert a Python number to a kernel argument: a float, with overflow to infinity unless `compute` is f64, or an
+    int with the bits of an i64.
 
     Raises DTypeError for an integer that `compute` can't hold.
     """
@@ -168,18 +171,18 @@ def _launch(function: Any, operands: Sequence[Any], out: DeviceArray, compute: D
             for i, kind in enumerate(pattern)
         ]
     kernel = _KERNELS.get(pattern)
-    if kernel is None:  # rare mixes: a number in a place of its own becomes a tensor
+    if kernel is None:  # no kernel for this pattern: turn the first scalar into a tensor
         position = pattern.index("s")
         lifted = list(operands)
         dtype = first if first and position == 0 else compute
         lifted[position] = creation.full((), operands[position], dtype=dtype, device=out.device)
         return _launch(function, lifted, out, compute, first)
     if count >= WIDE and len(target.shape) == 1:
-        if pattern in fours.FORMS and _in_fours(pattern, function, values, target, first or compute, compute):
+        if pattern in fours.FORMS and _in_vec4(pattern, function, values, target, first or compute, compute):
             return None
-        if pattern in _WIDE_FORMS and _widen(function, values, target, compute):
+        if pattern in _WIDE_PATTERNS and _widen(function, values, target, compute):
             return None
-    if pattern == "tt" and len(target.shape) == 2 and _rows_in_fours(function, values, target, compute):
+    if pattern == "tt" and len(target.shape) == 2 and _rows_in_vec4(function, values, target, compute):
         return None
     if "s" in pattern:
         kernel = kernel(scalar_type(compute))
@@ -200,23 +203,25 @@ _KERNELS: dict[str, Any] = {
     "tst": kernels.map3_middle,
     "tss": kernels.map3_outer,
 }
-"""Which operands are tensors (t) and which numbers (s), to the kernel of that form (by the numbers' type, where there
-are some).
+"""Kernels by operand pattern: t for a tensor, s for a scalar. With a scalar, the entry makes the kernel for the
+scalar's type.
 """
 
 
 _PATTERNS: dict[tuple[type, ...], str] = {}
-"""Types of operands to their form."""
+"""Cache: operand types to their pattern."""
 
-_WIDE_FORMS = frozenset({"t", "tt", "ts"})
+_WIDE_PATTERNS = frozenset({"t", "tt", "ts"})
 
 WIDE = 2048
-"""Elements from which on contiguous arrays are read and written in words of 64 bits."""
+"""Minimum number of elements for reading and writing contiguous arrays in 64-bit words or vec4 groups."""
 
 
 def _widen(function: Any, values: list[Any], target: DeviceArray, compute: DType) -> bool:
-    """Runs over words of 64 bits where types and places allow it, the last few elements one by one; whether it did."""
-    if target.device.caps.kind == "llvm-cpu":  # there a vector of invocations reads and writes at once already
+    """Process contiguous arrays of 2- or 4-byte types in 64-bit words, the last few elements one by one, if sizes and
+    offsets allow it. Returns True if it did.
+    """
+    if target.device.caps.kind == "llvm-cpu":  # invocations are vectorized there already
         return False
     size = target.dtype.itemsize
     if size not in (2, 4):
@@ -230,26 +235,26 @@ def _widen(function: Any, values: list[Any], target: DeviceArray, compute: DType
     lanes = 8 // size
     words = target.shape[0] // lanes
     types = [a.dtype for a in arrays]
-    if len(values) == len(arrays):  # one of the values is a number
+    if len(values) == len(arrays):  # one of the values is a scalar
         kernel = kernels.wide2_right(scalar_type(compute), *types)
-        kernel(_words(arrays[0], words), values[1], _words(target, words), function, compute)
+        kernel(_as_words(arrays[0], words), values[1], _as_words(target, words), function, compute)
     else:
         kernel = kernels.wide2(*types) if len(arrays) == 3 else kernels.wide1(*types)
-        kernel(*[_words(a, words) for a in arrays], function, compute)
-    rest = target.shape[0] - words * lanes
-    if rest:
-        ends = [_end(v, rest) if isinstance(v, DeviceArray) else v for v in values]
+        kernel(*[_as_words(a, words) for a in arrays], function, compute)
+    remaining = target.shape[0] - words * lanes
+    if remaining:
+        ends = [_tail(v, remaining) if isinstance(v, DeviceArray) else v for v in values]
         narrow = _KERNELS["tt" if len(arrays) == 3 else "t" if len(values) == 1 else "ts"]
         narrow = narrow(scalar_type(compute)) if len(values) == len(arrays) else narrow
-        narrow(*ends, _end(target, rest), function, compute)
+        narrow(*ends, _tail(target, remaining), function, compute)
     return True
 
 
-def _in_fours(
-    pattern: str, function: Any, values: list[Any], target: DeviceArray, first: DType, compute: DType
-) -> bool:
-    """Runs over groups of neighbours on GPUs, where arrays are contiguous, the last few one by one; whether it did."""
-    if not _takes_fours(target.device):
+def _in_vec4(pattern: str, function: Any, values: list[Any], target: DeviceArray, first: DType, compute: DType) -> bool:
+    """Process contiguous arrays on GPUs in groups of adjacent elements (up to 16 bytes), the last few one by one.
+    Returns True if it did.
+    """
+    if not _prefers_vec4(target.device):
         return False
     arrays = [value for value in (*values, target) if isinstance(value, DeviceArray)]
     if any(array.strides != (1,) or array.offset % 4 for array in arrays):
@@ -261,19 +266,21 @@ def _in_fours(
     views = [_groups(value, count, size) if isinstance(value, DeviceArray) else value for value in (*values, target)]
     computed = (compute,) if len(pattern) < 3 else (first, compute)
     kernel(*views, count, function, *computed)
-    rest = target.shape[0] - size * count
-    if rest:
-        ends = [_end(v, rest) if isinstance(v, DeviceArray) else v for v in values]
+    remaining = target.shape[0] - size * count
+    if remaining:
+        ends = [_tail(v, remaining) if isinstance(v, DeviceArray) else v for v in values]
         narrow = _KERNELS[pattern]
         narrow = narrow(scalar_type(compute)) if "s" in pattern else narrow
-        narrow(*ends, _end(target, rest), function, *computed)
+        narrow(*ends, _tail(target, remaining), function, *computed)
     return True
 
 
-def _rows_in_fours(function: Any, values: list[DeviceArray], target: DeviceArray, compute: DType) -> bool:
-    """Runs over fours of neighbours in rows of matrices on GPUs, also where an operand is one row for all; whether it did."""
-    count, rest = divmod(target.shape[1], 4)
-    if rest or count < fours.GROUP // 2 or not _takes_fours(target.device):
+def _rows_in_vec4(function: Any, values: list[DeviceArray], target: DeviceArray, compute: DType) -> bool:
+    """Process rows of matrices on GPUs in groups of four adjacent elements; an operand may be one row broadcast to all.
+    Returns True if it did.
+    """
+    count, remainder = divmod(target.shape[1], 4)
+    if remainder or count < fours.GROUP // 2 or not _prefers_vec4(target.device):
         return False
     arrays = (*values, target)
     if any(a.strides[1] != 1 or fours.held_in_words(a.dtype) for a in arrays):
@@ -283,39 +290,39 @@ def _rows_in_fours(function: Any, values: list[DeviceArray], target: DeviceArray
 
 
 def fill_array(target: DeviceArray, kind: DType, value: Any) -> None:
-    """Writes a number of the type `kind` into an array of as few axes as possible."""
-    if target.strides == (1,) and target.shape[0] >= WIDE and _takes_fours(target.device) and not target.offset % 4:
+    """Write a scalar of type `kind` to all elements of a coalesced array."""
+    if target.strides == (1,) and target.shape[0] >= WIDE and _prefers_vec4(target.device) and not target.offset % 4:
         size = fours.together(target.dtype)
         count = target.shape[0] // size
         fours.fours0(kind, target.dtype, size)(value, _groups(target, count, size), count)
         if target.shape[0] % size == 0:
             return
-        target = _end(target, target.shape[0] % size)
+        target = _tail(target, target.shape[0] % size)
     kernels.fill(kind)(value, target)
 
 
-def _takes_fours(device: Device) -> bool:
+def _prefers_vec4(device: Device) -> bool:
     return device_class(device) == "gpu" and "scalar_loads" not in device.caps.quirks
 
 
 def _groups(array: DeviceArray, count: int, size: int) -> DeviceArray:
-    """As many groups of an array's elements; elements of one and two bytes as words."""
+    """View the first `count` groups of `size` elements of an array; one- and two-byte elements become 32-bit words."""
     dtype = dtypes.u32 if fours.held_in_words(array.dtype) else array.dtype
     return DeviceArray(array.buffer, array.offset, dtype, (count * size // fours.in_words(array.dtype),), (1,))
 
 
-def _words(array: DeviceArray, count: int) -> DeviceArray:
+def _as_words(array: DeviceArray, count: int) -> DeviceArray:
     return DeviceArray(array.buffer, array.offset, dtypes.u64, (count,), (1,))
 
 
-def _end(array: DeviceArray, count: int) -> DeviceArray:
-    """The last elements of a contiguous array."""
+def _tail(array: DeviceArray, count: int) -> DeviceArray:
+    """View the last `count` elements of a contiguous array."""
     offset = array.offset + (array.shape[0] - count) * array.dtype.itemsize
     return DeviceArray(array.buffer, offset, array.dtype, (count,), (1,))
 
 
 def _flattened(inputs: list[DeviceArray], out: DeviceArray, count: int) -> list[DeviceArray]:
-    """Inputs, then out, as views of one shape of the least rank."""
+    """Return the inputs, then `out`, as views of one shape of the lowest possible rank."""
     arrays = [*inputs, out]
     shape = out.shape
     for array in arrays:
@@ -330,9 +337,9 @@ def _flattened(inputs: list[DeviceArray], out: DeviceArray, count: int) -> list[
 
 
 def is_dense(array: DeviceArray) -> bool:
-    """C order without gaps; the array isn't empty."""
+    """True if a nonempty array is contiguous in C order."""
     step = 1
-    for extent, stride in zip(reversed(array.shape), reversed(array.strides)):  # noqa: B905  # speed: same lengths
+    for extent, stride in zip(reversed(array.shape), reversed(array.strides)):  # noqa: B905  # for speed; the lengths are equal
         if extent != 1 and stride != step:
             return False
         step *= extent

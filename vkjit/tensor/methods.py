@@ -1,8 +1,7 @@
-"""Operators and methods of `Tensor`, made from the public functions.
+"""Installs operators and methods on `Tensor` from the public functions: `x.sum(0)`, `x + y`, `x[i]`, `x.mT`.
 
-Enters: the class, when the tensor layer is imported. Leaves: nothing; `x.sum(0)`, `x + y`, `x[i]`, `x.mT` work from
-then on. Also hands the names that kernels share with tensors (`vk.exp`, `vk.max`) over to the tensor functions when
-they are called on the host.
+Also registers tensor functions for names shared with the kernel language (`vk.exp`, `vk.max`), which are called on the
+host.
 """
 
 from __future__ import annotations
@@ -125,7 +124,7 @@ def _operators() -> dict[str, Callable[..., Any]]:
         "lshift": a.bitwise_left_shift,
         "rshift": a.bitwise_right_shift,
     }
-    found: dict[str, Callable[..., Any]] = {
+    operators: dict[str, Callable[..., Any]] = {
         "__neg__": e.neg,
         "__pos__": lambda self: self,
         "__abs__": e.abs,
@@ -140,16 +139,16 @@ def _operators() -> dict[str, Callable[..., Any]]:
         "__setitem__": indexing.set_item,
     }
     for name, function in forward.items():
-        found[f"__{name}__"] = function
-        found[f"__r{name}__"] = _flipped(function)
+        operators[f"__{name}__"] = function
+        operators[f"__r{name}__"] = _flipped(function)
     for name in ("add", "sub", "mul", "pow", "floordiv", "mod", "truediv"):
         method = {"floordiv": "floor_divide_", "mod": "remainder_", "truediv": "div_"}.get(name, f"{name}_")
-        found[f"__i{name}__"] = inplace.METHODS[method]
-    return found
+        operators[f"__i{name}__"] = inplace.METHODS[method]
+    return operators
 
 
 def _iterate(self: Tensor) -> Any:
-    """The slices along the first axis."""
+    """Iterate over the slices along the first axis."""
     if self.ndim == 0:
         raise TypeError("a 0-d tensor can't be iterated over")
     return iter(views.unbind(self, 0))
@@ -159,7 +158,7 @@ def _converted(dtype: dtypes.DType) -> Callable[[Tensor], Tensor]:
     def method(self: Tensor) -> Tensor:
         return copies.to(self, dtype)
 
-    method.__doc__ = f"The tensor as {dtype!r}."
+    method.__doc__ = f"Convert to {dtype!r}."
     return method
 
 
@@ -178,36 +177,36 @@ _CONVERSIONS = {
 
 
 def _new(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """`x.new_zeros(2, 3)`: of x's type and on its device where not given."""
+    """Make `x.new_zeros(2, 3)` and its like: type and device default to those of x."""
 
     def method(self: Tensor, *args: Any, **options: Any) -> Tensor:
         return function(*args, **{"dtype": self.dtype, "device": self.device, **options})
 
-    method.__doc__ = f"`{function.__name__}` of this tensor's type, on its device."
+    method.__doc__ = f"`{function.__name__}` with this tensor's type and device as defaults."
     return method
 
 
 def uniform_(self: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Any = None) -> Tensor:
-    """Uniform numbers in [low, high) in place."""
+    """Fill with samples from the uniform distribution over [low, high), in place."""
     drawn = creation.empty(self.shape, dtype=self.dtype, device=self.device)
     start = random._start(drawn.numel(), None, generator)
     return copies.copy_(self, random.fill_uniform(drawn, low, high, start))
 
 
 def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any = None) -> Tensor:
-    """Normal numbers in place."""
+    """Fill with samples from the normal distribution, in place."""
     drawn = creation.empty(self.shape, dtype=self.dtype, device=self.device)
     start = random._start(drawn.numel(), None, generator)
     return copies.copy_(self, random.fill_normal(drawn, mean, std, start))
 
 
 def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
-    """1 with the chance p (a number or a tensor), else 0, in place."""
+    """Fill with samples from Bernoulli(p), in place; `p` is a number or a tensor."""
     return copies.copy_(self, random.bernoulli(self.detach(), p, generator=generator))
 
 
 def install() -> None:
-    """Puts the methods on the class; called once, by `api`."""
+    """Install the operators and methods on `Tensor`; called once, by `api`."""
     for module, names in _METHODS:
         for name in names.split():
             setattr(Tensor, name, getattr(module, name))
@@ -236,7 +235,7 @@ def install() -> None:
 
 
 def register_shared_names() -> None:
-    """Names of the kernel language that are tensor functions on the host."""
+    """Register the tensor functions to which names of the kernel language resolve on the host."""
     for module in (elementwise, arithmetic, reductions, random, views, copies, linalg, indexing, creation):
         for name in module.__all__:
             stub = getattr(lang, name, None)

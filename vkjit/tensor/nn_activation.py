@@ -1,6 +1,6 @@
-"""Activations beyond the elementary ones of `elementwise`, composed of tensor operations.
+"""Activation functions beyond the basic ones in `elementwise`, composed of tensor operations.
 
-Enters: tensors of floats, or of integers where no function is involved that needs floats. Leaves: new tensors.
+They take float tensors; `hardtanh`, `softsign`, `tanhshrink` and `threshold` also accept integers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _hardtanh(x: Tensor, *, low: float, high: float) -> Tensor:
 
 
 def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
-    """x limited to [min_val, max_val]; the gradient is 0 at the limits."""
+    """Clamp x to [min_val, max_val]; the gradient is 0 at the bounds."""
     if not min_val <= max_val:
         raise ArgumentError(f"hardtanh(): min_val={min_val} must not be above max_val={max_val}")
     if checked(x, "hardtanh").dtype.is_integer:
@@ -43,67 +43,67 @@ def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
 
 
 def relu6(x: Tensor) -> Tensor:
-    """x limited to [0, 6]."""
+    """Clamp x to [0, 6]."""
     return hardtanh(x, 0.0, 6.0)
 
 
 def hardsigmoid(x: Any) -> Tensor:
-    """(x + 3) / 6 limited to [0, 1]."""
+    """Return (x + 3) / 6 clamped to [0, 1]."""
     return relu6(floats(x, "hardsigmoid") + 3.0) / 6.0
 
 
 def hardswish(x: Any) -> Tensor:
-    """x * hardsigmoid(x)."""
+    """Return x * hardsigmoid(x)."""
     return x * hardsigmoid(x)  # type: ignore[no-any-return]
 
 
 def mish(x: Any) -> Tensor:
-    """x * tanh(softplus(x))."""
+    """Return x * tanh(softplus(x))."""
     return x * tanh(softplus(floats(x, "mish")))  # type: ignore[no-any-return]
 
 
 def selu(x: Any) -> Tensor:
-    """elu with alpha = 1.6733, times 1.0507: keeps mean 0 and variance 1 of its inputs."""
+    """Return 1.0507 * elu(x, alpha=1.6733), which preserves zero mean and unit variance (self-normalizing networks)."""
     return elu(floats(x, "selu"), alpha=SELU_ALPHA) * SELU_SCALE
 
 
 def celu(x: Any, alpha: float = 1.0) -> Tensor:
-    """x where it is positive, else alpha (exp(x / alpha) - 1)."""
+    """Return x where x > 0, else alpha * (exp(x / alpha) - 1)."""
     if alpha == 0:
         raise ArgumentError("celu(): alpha=0, expected another number")
     return elu(floats(x, "celu") / alpha) * alpha
 
 
 def softsign(x: Tensor) -> Tensor:
-    """x / (1 + abs(x))."""
+    """Return x / (1 + abs(x))."""
     return x / (checked(x, "softsign").abs() + 1.0)
 
 
 def tanhshrink(x: Any) -> Tensor:
-    """x - tanh(x)."""
+    """Return x - tanh(x)."""
     return x - tanh(checked(x, "tanhshrink"))  # type: ignore[no-any-return]
 
 
 def hardshrink(x: Any, lambd: float = 0.5) -> Tensor:
-    """x where abs(x) is above lambd, else 0."""
+    """Return x where abs(x) > lambd, else 0."""
     return where(floats(x, "hardshrink").abs() <= lambd, 0.0, x)
 
 
 def softshrink(x: Any, lambd: float = 0.5) -> Tensor:
-    """x moved towards 0 by lambd, 0 within that distance."""
+    """Shrink x towards 0 by lambd; elements with abs(x) <= lambd become 0."""
     if lambd < 0:
         raise ArgumentError(f"softshrink(): lambd={lambd}, expected at least 0")
-    inside = where(floats(x, "softshrink") < -lambd, x + lambd, x * 0.0)  # NaN stays
+    inside = where(floats(x, "softshrink") < -lambd, x + lambd, x * 0.0)  # x * 0.0 keeps NaN
     return where(x > lambd, x - lambd, inside)
 
 
 def threshold(x: Any, threshold: float, value: float) -> Tensor:
-    """x where it is above the threshold, else value."""
+    """Return x where x > threshold, else value."""
     return where(checked(x, "threshold") <= threshold, float(value) if x.dtype.is_float else int(value), x)
 
 
 def glu(x: Any, dim: int = -1) -> Tensor:
-    """The first half of x along an axis times the sigmoid of the second half."""
+    """Return the gated linear unit: a * sigmoid(b), where a and b are the halves of x along dim."""
     axis = axis_of(dim, floats(x, "glu").ndim, "glu")
     half, odd = divmod(x.shape[axis], 2)
     if odd:
@@ -112,7 +112,7 @@ def glu(x: Any, dim: int = -1) -> Tensor:
 
 
 def prelu(x: Any, weight: Any) -> Tensor:
-    """x where it is positive, else weight x; weight: one number, or one per channel (axis 1) of x."""
+    """Return x where x > 0, else weight * x; weight holds one element, or one per channel (axis 1) of x."""
     floats(x, "prelu")
     floats(weight, "prelu", "the weight")
     count = weight.numel()

@@ -1,9 +1,9 @@
 """Scaled dot-product attention.
 
-Enters: tensors of floats. Leaves: a new tensor of the same type. On GPUs, and on processors where scores would take much memory,
-one kernel goes over keys and values and keeps no scores, forward and backward. Elsewhere, and for what it doesn't do (dropout, a
-mask that gets a gradient, heads of more than 256 elements), attention is composed of two products and a softmax. Floats of
-16 bits are computed in f32 either way: only the result is rounded.
+On GPUs, and on CPUs when the score matrix would take much memory, a fused kernel iterates over keys and values without
+materializing the scores, in both forward and backward. Everywhere else, and for unsupported cases (dropout, a mask that
+requires a gradient, head dimensions above 256), attention is composed of two matrix products and a softmax. 16-bit
+floats are computed in f32 on both paths; only the result is rounded.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _seen(mask: Tensor | None, causal: bool) -> kernels.Seen:
 def _attention(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *, scale: float, causal: bool
 ) -> tuple[Tensor, Tensor]:
-    """(result, logarithms of the sums of exponentials), of (B, H, M, D), twice (B, G, N, D), and a mask (B, H, M, N)."""
+    """Return (output, log-sum-exp of the scores) for q (B, H, M, D), k and v (B, G, N, D), and a mask (B, H, M, N)."""
     o = result(q.shape, q.dtype, q)
     return o, Tensor(kernels.attend(q._array, k._array, v._array, o._array, scale, _seen(mask, causal)))
 
@@ -50,7 +50,10 @@ def attention_gradients(
     scale: float,
     causal: bool,
 ) -> tuple[Any, ...]:
-    """The gradients of the query, the key and the value (factors: these and the mask) that are needed; not recorded."""
+    """Return the gradients of query, key and value, None where not needed; not recorded.
+
+    `factors` holds query, key, value and mask.
+    """
     q, k, v, mask = factors
     query = result(q.shape, q.dtype, q) if needs[0] else None
     pair = (result(k.shape, k.dtype, k), result(v.shape, v.dtype, v)) if needs[1] or needs[2] else (None, None)
@@ -61,17 +64,17 @@ def attention_gradients(
 
 
 def composed_weights(q: Any, k: Any, mask: Any, scale: float, causal: bool) -> Any:
-    """What each query takes of each value, out of products: (..., L, S). Queries that may look at nothing take nothing."""
+    """Compute attention weights (..., L, S) by tensor operations; fully masked queries get zero weights."""
     scores = (q * scale) @ k.mT
-    given = mask is not None
+    masked = mask is not None
     if causal:
         length, width = scores.shape[-2:]
         rows: Any = creation.arange(length, device=q.device)
         below = rows.reshape(-1, 1) >= creation.arange(width, device=q.device)
         scores = where(below, scores, -math.inf)
-    if given:
+    if masked:
         scores = where(mask, scores, -math.inf) if mask.dtype.kind == "bool" else scores + mask
-    if not given or 0 in scores.shape:
+    if not masked or 0 in scores.shape:
         return softmax(scores, -1)
     empty = amax(scores.detach(), -1, True) == -math.inf
     return where(empty, 0.0, softmax(where(empty, 0.0, scores), -1))
@@ -99,7 +102,7 @@ def _checked(query: Any, key: Any, value: Any, mask: Any, causal: bool, shared: 
 
 
 def _for_kernels(q: Any, k: Any, v: Any, mask: Any) -> tuple[Any, Any, Any, Any] | None:
-    """The operands with four axes, batch and heads first; None where the kernels don't take them."""
+    """Reshape the operands to four axes (batch and heads first), or return None if the kernels don't support them."""
     same = q.dtype is k.dtype is v.dtype and q.shape[-1] == v.shape[-1] and k.device is q.device is v.device
     lead = [t.shape[:-3] for t in (q, k, v)]
     if not same or q.ndim > 4 or len(set(lead)) > 1 or len({t.ndim for t in (q, k, v)}) > 1 or k.shape != v.shape:
@@ -124,29 +127,29 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """softmax(query @ key.T * scale + mask) @ value over the last two axes.
+    """Return softmax(query @ key.T * scale + mask) @ value over the last two axes.
 
-    query: (..., L, E), key: (..., S, E), value: (..., S, V); gives (..., L, V). `attn_mask` broadcasts to (..., L, S): bool says
-    which keys may be looked at, floats are added. `is_causal`: query i looks at keys up to i. `scale`: 1 / sqrt(E) where not given.
-    `enable_gqa`: the axis before the last two holds heads, and groups of the query's share one of key and value.
-    A query whose mask leaves no key gets zeros.
+    query: (..., L, E), key: (..., S, E), value: (..., S, V); the result is (..., L, V). `attn_mask` broadcasts to (...,
+    L, S): a boolean mask is True for the keys that take part, a float mask is added to the scores. `is_causal`: query i
+    attends to keys up to i. `scale` defaults to 1 / sqrt(E). `enable_gqa`: grouped-query attention; axis -3 holds the
+    heads, and each group of query heads shares one key and value head. A query with every key masked out yields zeros.
     """
     q, k, v = _checked(query, key, value, attn_mask, is_causal, enable_gqa)
     factor = 1 / math.sqrt(max(q.shape[-1], 1)) if scale is None else scale
     shared = enable_gqa and k.shape[-3] != q.shape[-3]
     if not dropout_p and (enable_gqa or q.shape[:-2] == k.shape[:-2]):
-        fitting = _for_kernels(q, k, v, attn_mask)
-        if fitting is not None:
-            return _attention(*fitting, scale=float(factor), causal=is_causal)[0].reshape(q.shape)
+        kernel_operands = _for_kernels(q, k, v, attn_mask)
+        if kernel_operands is not None:
+            return _attention(*kernel_operands, scale=float(factor), causal=is_causal)[0].reshape(q.shape)
     if shared:
         k, v = (repeat_interleave(t, q.shape[-3] // t.shape[-3], -3) for t in (k, v))
-    narrow = q.dtype if q.dtype.itemsize == 2 and q.dtype is k.dtype is v.dtype and state.autocast is None else None
-    if narrow is not None:  # scores and weights are rounded once, at the end
+    half_type = q.dtype if q.dtype.itemsize == 2 and q.dtype is k.dtype is v.dtype and state.autocast is None else None
+    if half_type is not None:  # compute in f32 and round once, at the end
         q, k, v = (t.to(dtypes.f32) for t in (q, k, v))
     weights = composed_weights(q, k, attn_mask, factor, is_causal)
     if dropout_p:
         from .nn_embedding import dropout
 
         weights = dropout(weights, dropout_p)
-    found = weights @ v
-    return found if narrow is None else found.to(narrow)  # type: ignore[no-any-return]
+    output = weights @ v
+    return output if half_type is None else output.to(half_type)  # type: ignore[no-any-return]

@@ -1,7 +1,7 @@
-"""Bags: runs of rows of a table, each reduced to one.
+"""Embedding bags: look up rows of a table and reduce each bag (run of indices) to one row.
 
-Enters: indices, a table, where each bag begins. Leaves: a row per bag: its sum, mean or largest elements. Nothing waits for the
-device: offsets that aren't right are reported at the next read.
+The reduction is a sum, a mean or a maximum. Nothing synchronizes with the device; invalid offsets are reported at the
+next read from the device.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ _MODES = ("sum", "mean", "max")
 
 @operation("bag_sum")
 def bag_sum(values: Tensor, *, offsets: Tensor) -> Tensor:
-    """(M, D) and offsets (B + 1) -> (B, D): the sum of each bag."""
+    """Sum the rows of each bag: values (M, D) and offsets (B + 1) -> (B, D)."""
     y = result((offsets.shape[0] - 1, values.shape[1]), values.dtype, values)
     kernels.bag_sums(dense(values), dense(offsets), y._array)
     return y
 
 
 def bag_numbers(offsets: Any, count: int) -> Tensor:
-    """The bag that each of `count` rows is in."""
-    places = creation.arange(count, dtype=offsets.dtype, device=offsets.device)
-    return searchsorted(offsets[1:], places, right=True)
+    """Return the bag index of each of `count` rows."""
+    rows = creation.arange(count, dtype=offsets.dtype, device=offsets.device)
+    return searchsorted(offsets[1:], rows, right=True)
 
 
 def _places(values: Tensor, indices: Tensor, offsets: Tensor, skipped: int) -> Tensor:
-    """(B, D): the row of each bag's first largest element, -1 where it has none."""
+    """Return, as (B, D), the row of each bag's first maximum per column, or -1 for a bag without counted indices."""
     y = result((offsets.shape[0] - 1, values.shape[1]), dtypes.i64, values)
-    where_ = shaped(dense(indices), indices.numel())
-    kernels.bag_places(dense(values.detach()), where_, dense(offsets), y._array, skipped=skipped)
+    row_indices = shaped(dense(indices), indices.numel())
+    kernels.bag_places(dense(values.detach()), row_indices, dense(offsets), y._array, skipped=skipped)
     return y
 
 
 def _offsets(indices: Any, offsets: Any, include_last_offset: bool) -> Tensor:
-    """Where each bag begins, and where the last one ends, as i64."""
+    """Return the i64 bag boundaries (B + 1): the start of each bag, then the end of the last."""
     name = "embedding_bag"
     if indices.ndim == 2:
         if offsets is not None:
@@ -66,8 +66,8 @@ def _offsets(indices: Any, offsets: Any, include_last_offset: bool) -> Tensor:
     if offsets is None:
         raise ArgumentError(f"{name}(): indices with one axis need offsets, where each bag begins")
     if not isinstance(offsets, Tensor) or not offsets.dtype.is_integer:
-        found = repr(offsets.dtype) if isinstance(offsets, Tensor) else f"a {type(offsets).__name__}"
-        raise DTypeError(f"{name}(): offsets are a tensor of integers, found {found}")
+        actual = repr(offsets.dtype) if isinstance(offsets, Tensor) else f"a {type(offsets).__name__}"
+        raise DTypeError(f"{name}(): offsets are a tensor of integers, found {actual}")
     if offsets.ndim != 1 or (include_last_offset and not offsets.shape[0]):
         raise ShapeError(
             f"{name}(): offsets have one axis, with include_last_offset at least one element, found {offsets.shape}"
@@ -99,12 +99,13 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> Tensor:
-    """A row per bag: the sum, the mean or the largest elements of the rows of the table weight (V, D) that its indices name.
+    """Look up rows of the table weight (V, D) and reduce each bag of indices to its sum, mean or maximum.
 
-    indices: (B, N), a bag per row; or (M,) with offsets (B,), where each bag begins, from 0 on; with include_last_offset (B + 1,),
-    the last one M. per_sample_weights: factors of the rows, in indices' shape, for mode "sum". Indices equal to padding_idx count
-    nothing. Bags without indices give zeros. Of equal elements the first gets the gradient. The other options are those of
-    `embedding`. An index out of range, and wrong offsets, are reported at the next read.
+    indices: (B, N), one bag per row; or (M,) with offsets (B,), the start of each bag, the first 0. With
+    include_last_offset, offsets is (B + 1,) and ends with M. per_sample_weights: factors for the rows, shaped like
+    indices, for mode "sum" only. Indices equal to padding_idx are skipped. Empty bags yield zeros. In mode "max" the
+    first of equal elements gets the gradient. The other options are those of `embedding`. Out-of-range indices and
+    invalid offsets are reported at the next read from the device.
     """
     _indices(indices, "embedding_bag")
     skipped = table_of("embedding_bag", weight, padding_idx, max_norm, sparse)
@@ -133,13 +134,13 @@ def embedding_bag(
 
 def _largest(values: Any, flat: Tensor, bounds: Tensor, skipped: int) -> Tensor:
     if not values.shape[0]:
-        return bag_sum(values, offsets=bounds)  # zeros
-    places: Any = _places(values, flat, bounds, skipped)
-    return where(places < 0, 0.0, gather(values, 0, places.clamp(min=0)))
+        return bag_sum(values, offsets=bounds)  # no rows: zeros
+    rows: Any = _places(values, flat, bounds, skipped)
+    return where(rows < 0, 0.0, gather(values, 0, rows.clamp(min=0)))
 
 
 def _sizes(bounds: Any, counted: Any, table: Tensor) -> Tensor:
-    """(B, 1): how many indices of each bag count, at least 1."""
+    """Return, as (B, 1), the number of counted indices per bag, at least 1."""
     sizes = (bounds[1:] - bounds[:-1]).unsqueeze(-1)
     if counted is not None:
         sizes = bag_sum(counted.to(accumulator(table.dtype)), offsets=bounds)

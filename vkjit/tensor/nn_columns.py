@@ -1,8 +1,7 @@
-"""Windows of images as columns, and columns put back: both move elements and add them, so that what isn't finite stays where
-it is.
+"""im2col and col2im: `columns_of` extracts sliding windows as columns, `image_of` sums columns into images.
 
-Enters: images (N, C, H, W), or columns (N, C R S, windows). Leaves: new tensors of the same type. Each is the gradient of the
-other.
+Images are (N, C, H, W), columns (N, C R S, windows). Each is the gradient of the other. Both only move and add
+elements, so a non-finite value affects only the windows that contain it.
 """
 
 from __future__ import annotations
@@ -26,20 +25,20 @@ Pair = tuple[int, ...]
 
 @operation("columns_of")
 def columns_of(x: Tensor, *, kernel: Pair, dilation: Pair, padding: Pair, stride: Pair) -> Tensor:
-    """The windows of an image as columns."""
-    wide = pad(x, (padding[1], padding[1], padding[0], padding[0]), value=0)
+    """Return the sliding windows of images (N, C, H, W) as columns (N, C R S, windows)."""
+    padded = pad(x, (padding[1], padding[1], padding[0], padding[0]), value=0)
     for i in (0, 1):
-        wide = windows_of(wide, 2 + i, dilation[i] * (kernel[i] - 1) + 1, stride[i])
-    taken: Any = wide[..., :: dilation[0], :: dilation[1]]  # (N, C, rows, columns, R, S)
-    shape = (x.shape[0], x.shape[1] * math.prod(kernel), math.prod(taken.shape[2:4]))
-    return reshape(permute(taken, 0, 1, 4, 5, 2, 3), shape).clone()
+        padded = windows_of(padded, 2 + i, dilation[i] * (kernel[i] - 1) + 1, stride[i])
+    windows: Any = padded[..., :: dilation[0], :: dilation[1]]  # (N, C, rows, columns, R, S)
+    shape = (x.shape[0], x.shape[1] * math.prod(kernel), math.prod(windows.shape[2:4]))
+    return reshape(permute(windows, 0, 1, 4, 5, 2, 3), shape).clone()
 
 
 @operation("image_of")
 def image_of(columns: Tensor, *, size: Pair, kernel: Pair, dilation: Pair, padding: Pair, stride: Pair) -> Tensor:
-    """The image of that size to which columns add up; sums of 16-bit floats are kept in f32."""
-    made: Tensor = _added(columns, size, kernel, dilation, padding, stride)
-    return made
+    """Sum columns into images of the given size; 16-bit floats are summed in f32."""
+    image: Tensor = _added(columns, size, kernel, dilation, padding, stride)
+    return image
 
 
 @widened
@@ -51,10 +50,10 @@ def _added(columns: Tensor, size: Pair, kernel: Pair, dilation: Pair, padding: P
     channels = columns.shape[1] // math.prod(kernel)
     parts: Any = reshape(columns, (columns.shape[0], channels, *kernel, *counts))
     shape = (columns.shape[0], channels, *(n + 2 * p for n, p in zip(size, padding, strict=True)))
-    wide = creation.zeros(shape, dtype=columns.dtype, device=columns.device)
+    padded = creation.zeros(shape, dtype=columns.dtype, device=columns.device)
     for row, column in itertools.product(range(kernel[0]), range(kernel[1])):
         starts = (0, 0, row * dilation[0], column * dilation[1])
-        covered: Any = slice_view(wide, starts=starts, sizes=(*shape[:2], *counts), steps=(1, 1, *stride))
+        covered: Any = slice_view(padded, starts=starts, sizes=(*shape[:2], *counts), steps=(1, 1, *stride))
         covered += parts[:, :, row, column]
-    inside = slice_view(wide, starts=(0, 0, *padding), sizes=(*shape[:2], *size), steps=(1, 1, 1, 1))
+    inside = slice_view(padded, starts=(0, 0, *padding), sizes=(*shape[:2], *size), steps=(1, 1, 1, 1))
     return inside.clone()

@@ -1,4 +1,4 @@
-"""What the operations of neural networks share: checks of operands, and dense arrays to hand to kernels."""
+"""Helpers shared by the neural-network operations: operand checks, and dense arrays for kernels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["dense", "float_tensor", "floats", "numbers", "reduced", "result", "s
 
 
 def floats(x: Any, name: str, what: str = "the input") -> Tensor:
-    """x, which must be a tensor of floats."""
+    """Return x after checking that it is a float tensor."""
     if not isinstance(x, Tensor):
         raise ArgumentError(
             f"{name}(): {what} is a {type(x).__name__}, expected a tensor: make one with vk.tensor(...)"
@@ -29,11 +29,11 @@ def floats(x: Any, name: str, what: str = "the input") -> Tensor:
 
 
 def float_tensor(x: Any, like: Tensor, shape: tuple[int, ...], name: str, what: str) -> Tensor | None:
-    """A parameter that may be None, else has like's type and that shape."""
+    """Return the optional parameter x after checking that it has like's dtype and the given shape."""
     if x is None:
         return None
     floats(x, name, what)
-    if x.dtype is not like.dtype and state.autocast is None:  # which makes one of them
+    if x.dtype is not like.dtype and state.autocast is None:  # autocast unifies the dtypes
         raise DTypeError(
             f"{name}(): {what} holds {x.dtype!r}, the input {like.dtype!r}: convert one of them with .to(...)"
         )
@@ -43,7 +43,7 @@ def float_tensor(x: Any, like: Tensor, shape: tuple[int, ...], name: str, what: 
 
 
 def numbers(value: Any, count: int, name: str, what: str, least: int = 0) -> tuple[int, ...]:
-    """One int for each of `count` axes: a single one stands for all."""
+    """Return one int per axis; a single int is repeated for all `count` axes."""
     items = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     if len(items) == 1:
         items = items * count
@@ -55,22 +55,22 @@ def numbers(value: Any, count: int, name: str, what: str, least: int = 0) -> tup
 
 
 def dense(x: Tensor) -> DeviceArray:
-    """The elements in C order: x's own memory, or a copy."""
+    """Return the elements in C order: x's own memory if it is contiguous, else a copy."""
     return contiguous(x)._array
 
 
 def shaped(array: DeviceArray, *shape: int) -> DeviceArray:
-    """A dense array seen in another shape of as many elements."""
+    """Reinterpret a dense array with another shape of as many elements."""
     return DeviceArray(array.buffer, array.offset, array.dtype, shape, fresh_layout(shape, array.dtype)[1])
 
 
 def result(shape: tuple[int, ...], dtype: DType, like: Tensor) -> Tensor:
-    """An undefined tensor on the same device."""
+    """Allocate an uninitialized tensor on like's device."""
     return Tensor(creation.allocate(shape, dtype, like.device))
 
 
 def reduced(losses: Any, reduction: str, name: str) -> Tensor:
-    """The mean or the sum of losses, or the losses themselves."""
+    """Apply the reduction "mean", "sum" or "none" to the losses."""
     if reduction == "none":
         return losses  # type: ignore[no-any-return]
     if reduction == "sum":
@@ -81,5 +81,5 @@ def reduced(losses: Any, reduction: str, name: str) -> Tensor:
 
 
 def outer_inner(shape: tuple[int, ...], axis: int) -> tuple[int, int, int]:
-    """The shape as (before the axis, along it, after it)."""
+    """Split the shape at an axis: (elements before it, its size, elements after it)."""
     return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])

@@ -1,8 +1,8 @@
-"""Convolutions and transposed convolutions over one to three axes.
+"""Convolutions and transposed convolutions over one to three spatial axes.
 
-Enters: an input (N, C, *size) or (C, *size), weights, an optional bias. Leaves: a new tensor of the same type. Sums are kept in f32
-(f64 for f64) and rounded once; integers go through `nn_conv_whole`. Each of the three products (output, gradient of the
-input, gradient of the weights) is an operation whose gradients are the other two.
+Inputs are (N, C, *size) or (C, *size). Sums are accumulated in f32 (f64 for f64) and rounded once; integers go through
+`nn_conv_whole`. Output, input gradient and weight gradient are three operations, and the gradients of each are the
+other two.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ only_values(Geometry)
 
 
 def _lifted(x: Tensor) -> DeviceArray:
-    """(N, C, *size) with axes of extent 1 put in, so that there are three spatial ones."""
+    """View (N, C, *size) with three spatial axes by inserting axes of size 1."""
     a = x._array
     missing = 5 - len(a.shape)
     shape, strides = (*a.shape[:2], *[1] * missing, *a.shape[2:]), (*a.strides[:2], *[0] * missing, *a.strides[2:])
@@ -37,7 +37,7 @@ def _lifted(x: Tensor) -> DeviceArray:
 
 @operation("convolution", repeated=True)
 def convolution(x: Tensor, w: Tensor, bias: Tensor | None, *, geometry: Geometry) -> Tensor:
-    """The output of a convolution; all operands lie on one device and have one type."""
+    """Compute a convolution; all operands are on one device and share a dtype."""
     g, axes = geometry, x.ndim - 2
     y = result((g.batch, g.groups * g.filters, *g.out[3 - axes :]), x.dtype, x)
     kernels.convolve(_lifted(x), _lifted(w), None if bias is None else bias._array, _lifted(y), g)
@@ -46,7 +46,7 @@ def convolution(x: Tensor, w: Tensor, bias: Tensor | None, *, geometry: Geometry
 
 @operation("convolution_input", repeated=True)
 def convolution_input(gradient: Tensor, w: Tensor, *, geometry: Geometry) -> Tensor:
-    """The gradient of a convolution's input from that of its output: the transposed convolution."""
+    """Return the gradient of a convolution's input given that of its output (the transposed convolution)."""
     g, axes = geometry, gradient.ndim - 2
     x = result((g.batch, g.groups * g.channels, *g.size[3 - axes :]), gradient.dtype, gradient)
     kernels.input_gradient(_lifted(gradient), _lifted(w), _lifted(x), g)
@@ -55,7 +55,7 @@ def convolution_input(gradient: Tensor, w: Tensor, *, geometry: Geometry) -> Ten
 
 @operation("convolution_weight", repeated=True)
 def convolution_weight(x: Tensor, gradient: Tensor, *, geometry: Geometry) -> Tensor:
-    """The gradient of a convolution's weights from its input and the gradient of its output."""
+    """Return the gradient of a convolution's weights given its input and the gradient of its output."""
     g, axes = geometry, x.ndim - 2
     w = result((g.groups * g.filters, g.channels, *g.kernel[3 - axes :]), x.dtype, x)
     kernels.weight_gradient(_lifted(x), _lifted(gradient), _lifted(w), g)
@@ -63,7 +63,7 @@ def convolution_weight(x: Tensor, gradient: Tensor, *, geometry: Geometry) -> Te
 
 
 def _parameter_gradients(x: Tensor, gradient: Tensor, *, geometry: Geometry) -> tuple[Tensor, Tensor] | None:
-    """The gradients of a convolution's weights and bias, not recorded; None where the device has no way to both at once."""
+    """Compute weight and bias gradients together, not recorded; None if the device has no fused kernel for it."""
     g, axes = geometry, x.ndim - 2
     w = result((g.groups * g.filters, g.channels, *g.kernel[3 - axes :]), x.dtype, x)
     b = result((g.groups * g.filters,), x.dtype, x)
@@ -74,7 +74,7 @@ parameter_gradients = repeats("convolution_parameters", _parameter_gradients)
 
 
 def _checked(x: Any, weight: Any, groups: int, axes: int, name: str) -> tuple[Tensor, Tensor, bool]:
-    """The input with a batch, the weights, and whether the batch was put in."""
+    """Return (input with a batch axis, weights, True if the batch axis was added)."""
     for value, what in ((x, "the input"), (weight, "the weight")):
         if not isinstance(value, Tensor) or not value.dtype.is_integer:
             floats(value, name, what)
@@ -106,7 +106,7 @@ def _check_bias(bias: Any, x: Tensor, count: int, name: str) -> None:
 def _padding(
     padding: Any, kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...], name: str
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Elements before the first and after the last, along each axis."""
+    """Return the padding before and after, along each axis."""
     if padding == "valid":
         return ((0,) * len(kernel),) * 2
     if padding == "same":
@@ -132,7 +132,7 @@ def _geometry(
     dilation: tuple[int, ...],
     groups: int,
 ) -> Geometry:
-    """How a convolution walks over an input of this shape with weights of that one; its output may come out empty."""
+    """Return the geometry of a convolution for the given input and weight shapes; the output size may be 0 or less."""
     filters, channels, *kernel = weight
     out = [
         (size + b + a - d * (k - 1) - 1) // s + 1
@@ -145,7 +145,7 @@ def _geometry(
 
 
 def _three(values: Any, fill: int) -> Any:
-    """Values of the spatial axes with those of the axes in front that there aren't."""
+    """Prepend `fill` until there are three spatial values."""
     return (*[fill] * (3 - len(values)), *values)
 
 
@@ -233,7 +233,7 @@ def conv1d(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor:
-    """As `conv2d`, over one axis: x (N, C, L), weight (filters, C / groups, R)."""
+    """Convolve over one axis: x (N, C, L), weight (filters, C / groups, R). See `conv2d`."""
     return _convolve(1, x, weight, bias, stride, padding, dilation, groups)
 
 
@@ -246,9 +246,10 @@ def conv2d(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor:
-    """The convolution (cross-correlation) of x (N, C, H, W) with weight (filters, C / groups, R, S), plus bias (filters,).
+    """Convolve (cross-correlate) x (N, C, H, W) with weight (filters, C / groups, R, S) and add bias (filters,).
 
-    Gives (N, filters, P, Q). stride, padding, dilation: an int, or one for each axis; padding may be "same" or "valid".
+    Returns (N, filters, P, Q). stride, padding and dilation are ints or one int per axis; padding may be "same" or
+    "valid".
     """
     return _convolve(2, x, weight, bias, stride, padding, dilation, groups)
 
@@ -262,7 +263,7 @@ def conv3d(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor:
-    """As `conv2d`, over three axes: x (N, C, D, H, W), weight (filters, C / groups, T, R, S)."""
+    """Convolve over three axes: x (N, C, D, H, W), weight (filters, C / groups, T, R, S). See `conv2d`."""
     return _convolve(3, x, weight, bias, stride, padding, dilation, groups)
 
 
@@ -270,7 +271,7 @@ def conv_transpose1d(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
     groups: int = 1, dilation: Any = 1,
 ) -> Tensor:  # fmt: skip
-    """As `conv_transpose2d`, over one axis."""
+    """Apply a transposed convolution over one axis. See `conv_transpose2d`."""
     return _transpose(1, x, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
@@ -278,7 +279,11 @@ def conv_transpose2d(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
     groups: int = 1, dilation: Any = 1,
 ) -> Tensor:  # fmt: skip
-    """The transposed convolution of x (N, C, H, W) with weight (C, filters / groups, R, S), plus bias (filters,)."""
+    """Apply a transposed convolution to x (N, C, H, W).
+
+    weight: (C, filters / groups, R, S), bias: (filters,). stride, padding, output_padding and dilation are ints or one
+    int per axis.
+    """
     return _transpose(2, x, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
@@ -286,5 +291,5 @@ def conv_transpose3d(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
     groups: int = 1, dilation: Any = 1,
 ) -> Tensor:  # fmt: skip
-    """As `conv_transpose2d`, over three axes."""
+    """Apply a transposed convolution over three axes. See `conv_transpose2d`."""
     return _transpose(3, x, weight, bias, stride, padding, output_padding, groups, dilation)

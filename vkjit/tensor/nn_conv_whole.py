@@ -1,6 +1,7 @@
-"""Convolutions of integers, composed of integer products: exact modulo the type's range, without gradients.
+"""Integer convolutions composed of integer matrix products.
 
-Enters: inputs and weights of one integer type, and the geometry that `nn_conv` has checked. Leaves: new tensors of that type.
+Input and weights share one integer dtype, results wrap around on overflow, and there are no gradients. The geometry is
+validated by `nn_conv`.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ __all__ = ["whole_convolution", "whole_convolution_input"]
 
 
 def _span(g: Geometry, axis: int) -> int:
-    """Elements of the padded input that the outputs along an axis see."""
+    """Return the extent of the padded input that the outputs along an axis read."""
     return (g.out[axis] - 1) * g.stride[axis] + g.dilation[axis] * (g.kernel[axis] - 1) + 1
 
 
 def _inside(padded: Tensor, x: Tensor, g: Geometry) -> tuple[Tensor, Tensor]:
-    """The part of the padded input that lies over x, and that part of x."""
+    """Return the part of the padded input that overlaps x, and the overlapping part of x."""
     for axis in range(3):
         start = min(g.pad[axis], _span(g, axis))
         count = min(g.size[axis], _span(g, axis) - start)
@@ -34,7 +35,7 @@ def _inside(padded: Tensor, x: Tensor, g: Geometry) -> tuple[Tensor, Tensor]:
 
 
 def whole_convolution(x: Tensor, w: Tensor, bias: Tensor | None, g: Geometry) -> Tensor:
-    """The output of a convolution, by the product of all windows with the weights."""
+    """Compute a convolution as a matrix product of all windows (im2col) with the weights."""
     axes = x.ndim - 2
     total = [_span(g, axis) for axis in range(3)]
     padded = creation.zeros((g.batch, g.groups * g.channels, *total), dtype=x.dtype, device=x.device)
@@ -62,20 +63,20 @@ def _biased(y: Any, bias: Tensor) -> Tensor:
 
 
 def whole_convolution_input(gradient: Tensor, w: Tensor, g: Geometry) -> Tensor:
-    """The transposed convolution: what each element gives to the places that its window covers, added up."""
+    """Compute the transposed convolution: sum each element's contributions over its window (col2im)."""
     axes = gradient.ndim - 2
     pixels = math.prod(g.out)
     rows = permute(reshape(gradient, (g.batch, g.groups, g.filters, pixels)), 1, 0, 3, 2)
     weights = reshape(w, (g.groups, g.filters, g.channels * g.taps))
-    given = matmul(reshape(rows, (g.groups, g.batch * pixels, g.filters)), weights)
-    parts = permute(reshape(given, (g.groups, g.batch, *g.out, g.channels, *g.kernel)), 1, 0, 5, 2, 3, 4, 6, 7, 8)
+    products = matmul(reshape(rows, (g.groups, g.batch * pixels, g.filters)), weights)
+    parts = permute(reshape(products, (g.groups, g.batch, *g.out, g.channels, *g.kernel)), 1, 0, 5, 2, 3, 4, 6, 7, 8)
     total = [max(_span(g, axis), g.size[axis] + g.pad[axis]) for axis in range(3)]
     shape = (g.batch, g.groups, g.channels, *total)
     padded: Any = creation.zeros(shape, dtype=gradient.dtype, device=gradient.device)
-    for place in itertools.product(*(range(k) for k in g.kernel)):
-        starts = (0, 0, 0, *(p * d for p, d in zip(place, g.dilation, strict=True)))
+    for tap in itertools.product(*(range(k) for k in g.kernel)):
+        starts = (0, 0, 0, *(p * d for p, d in zip(tap, g.dilation, strict=True)))
         covered: Any = slice_view(padded, starts=starts, sizes=(*shape[:3], *g.out), steps=(1, 1, 1, *g.stride))
-        index: Any = (..., *place)
+        index: Any = (..., *tap)
         covered += parts[index]
     for axis in range(3):
         padded = narrow(padded, axis + 3, g.pad[axis], g.size[axis])

@@ -1,7 +1,6 @@
-"""The loss of connectionist temporal classification.
+"""Connectionist temporal classification (CTC) loss.
 
-Enters: log-probabilities per time step, label sequences, lengths. Leaves: minus the log-probability of each sequence. Labels
-and lengths are read on the host, which waits for the device where they lie there.
+Labels and lengths are read on the host; if they are on a device, this synchronizes with it.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ __all__ = ["ctc_loss"]
 
 
 def _host(values: Any, what: str) -> Any:
-    found = values.detach().numpy() if isinstance(values, Tensor) else np.asarray(values)
-    if found.dtype.kind not in "iu":
-        raise ArgumentError(f"ctc_loss(): {what} are {found.dtype}, expected integers")
-    return found.astype(np.int64)
+    array = values.detach().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    if array.dtype.kind not in "iu":
+        raise ArgumentError(f"ctc_loss(): {what} are {array.dtype}, expected integers")
+    return array.astype(np.int64)
 
 
 def _with_blanks(targets: Any, lengths: Any, classes: int, blank: int) -> Any:
-    """(N, 2 S + 1): blank, label, blank, label, ... blank."""
+    """Return labels (N, 2 S + 1) with blanks between and around them: blank, label, blank, ..., label, blank."""
     ends = np.cumsum(lengths)
     longest = int(lengths.max(initial=0))
     labels = np.full((len(lengths), 2 * longest + 1), blank, np.int32)
@@ -51,13 +50,13 @@ def _with_blanks(targets: Any, lengths: Any, classes: int, blank: int) -> Any:
 
 @operation("ctc")
 def _ctc(p: Tensor, labels: Tensor, times: Tensor, places: Tensor, *, blank: int, saved: dict[str, Any]) -> Tensor:
-    """Losses (N,) of f32 or f64; `saved` gets the sums for the gradient."""
+    """Return losses (N,) in f32 or f64; stores the forward variables in `saved["alpha"]` for the gradient."""
     steps, count, _ = p.shape
     alpha = result((steps, count, labels.shape[1]), p.dtype, p)
-    about = (labels._array, times._array, places._array)
+    sequences = (labels._array, times._array, places._array)
     values = dense(p)
     for t in range(steps):
-        kernels.forward_step(values, about, alpha._array, t, blank)
+        kernels.forward_step(values, sequences, alpha._array, t, blank)
     last = shaped(alpha._array, steps, count * labels.shape[1])
     saved["alpha"] = alpha
     ends: Any = Tensor(last)
@@ -69,19 +68,19 @@ def _ctc(p: Tensor, labels: Tensor, times: Tensor, places: Tensor, *, blank: int
     low = where(top > second, second, top)
     high = where(top > second, top, second)
     loss: Any = -(high + (low - high).exp().log1p())
-    empty: Any = where(places == 1, 0.0, kernels.LOW)  # of no time steps only the empty sequence is possible
+    empty: Any = where(places == 1, 0.0, kernels.LOW)  # zero time steps admit only the empty sequence
     return where(times == 0, -empty.to(loss.dtype), loss)
 
 
 def ctc_gradient(p: Tensor, about: tuple[Tensor, ...], alpha: Tensor, loss: Tensor, g: Any, blank: int) -> Tensor:
-    """The gradient of the log-probabilities from that of the losses; not recorded."""
+    """Return the gradient of the log-probabilities given that of the losses; not recorded."""
     labels, times, places = (x._array for x in about)
-    beta, made = result(alpha.shape, p.dtype, p), result(p.shape, p.dtype, p)
+    beta, out = result(alpha.shape, p.dtype, p), result(p.shape, p.dtype, p)
     values = dense(p)
     for t in reversed(range(p.shape[0])):
         kernels.backward_step(values, (labels, times, places), beta._array, t, blank)
-    kernels.gradient(values, (labels, times, places), alpha._array, beta._array, loss._array, dense(g), made._array)
-    return made
+    kernels.gradient(values, (labels, times, places), alpha._array, beta._array, loss._array, dense(g), out._array)
+    return out
 
 
 def ctc_loss(
@@ -93,19 +92,19 @@ def ctc_loss(
     reduction: str = "mean",
     zero_infinity: bool = False,
 ) -> Tensor:
-    """Minus the log-probability of each target sequence, summed over its alignments (Graves et al., 2006).
+    """Return the negative log-probability of each target sequence, summed over its alignments (Graves et al., 2006).
 
-    log_probs: (T, N, C) or (T, C), what log_softmax gives; targets: (N, S) or all sequences one after the other; lengths: (N,)
-    integers, tensors or sequences. "mean": losses divided by the target lengths (at least 1), then their mean. A target that
-    doesn't fit into its time steps has an infinite loss, or with zero_infinity 0 and no gradient. The gradient is that of
-    log_probs as they are given.
+    log_probs: (T, N, C) or (T, C), as returned by log_softmax; targets: (N, S), or all sequences concatenated; lengths:
+    (N,) integers, as tensors or sequences. "mean" divides the losses by the target lengths (at least 1), then averages
+    over the batch. The loss is infinite if the target doesn't fit into the time steps; with zero_infinity it is 0 and
+    has no gradient. The gradient is with respect to log_probs itself.
     """
     floats(log_probs, "ctc_loss")
     single = log_probs.ndim == 2
-    wide: Any = log_probs.unsqueeze(1) if single else log_probs
-    if wide.ndim != 3:
+    batched: Any = log_probs.unsqueeze(1) if single else log_probs
+    if batched.ndim != 3:
         raise ShapeError(f"ctc_loss() takes (T, N, C) or (T, C), found {log_probs.shape}")
-    steps, count, classes = wide.shape
+    steps, count, classes = batched.shape
     if not 0 <= blank < classes:
         raise ArgumentError(f"ctc_loss(): blank={blank} is none of the {classes} classes")
     times, lengths = (
@@ -118,8 +117,8 @@ def ctc_loss(
     labels = _with_blanks(_host(targets, "targets"), lengths, classes, blank)
     on = log_probs.device
     tensors = [creation.upload(v.astype(np.int32), dtypes.i32, on) for v in (labels, times, 2 * lengths + 1)]
-    computed = wide.to(arithmetic_type(wide.dtype))
-    losses: Any = _ctc(computed, *tensors, blank=blank, saved={}).to(wide.dtype)
+    computed = batched.to(arithmetic_type(batched.dtype))
+    losses: Any = _ctc(computed, *tensors, blank=blank, saved={}).to(batched.dtype)
     possible = losses < -kernels.LOW / 2
     losses = where(possible, losses, 0.0 if zero_infinity else float("inf"))
     if reduction == "none":

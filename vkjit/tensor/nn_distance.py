@@ -1,6 +1,6 @@
-"""Distances and similarities, and the losses made of them, composed of tensor operations.
+"""Distances, similarities, and losses based on them, composed of tensor operations.
 
-Enters: tensors of floats. Leaves: new tensors; losses are reduced as `reduction` says ("mean", "sum" or "none").
+`reduction` is "mean", "sum" or "none" throughout.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ __all__ = [
 
 
 def _positive(x: Any) -> Any:
-    """max(x, 0), with a gradient of 1 where x is 0, as PyTorch's `clamp_min` has; NaN stays NaN."""
+    """Return max(x, 0) with a gradient of 1 at x = 0, as PyTorch's `clamp_min`; NaN propagates."""
     return x.clamp(0.0)
 
 
 def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
-    """x divided by its p-norm along an axis, which counts as at least eps."""
+    """Divide x by its p-norm along an axis; norms below eps count as eps."""
     floats(x, "normalize")
     return x / x.norm(p, dim, True).clamp(eps)
 
 
 @widened
 def cosine_similarity(a: Tensor, b: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
-    """The cosine of the angle between a and b along an axis; each length counts as at least eps. Shapes broadcast."""
+    """Return the cosine similarity of a and b along an axis; norms below eps count as eps. Shapes broadcast."""
     floats(a, "cosine_similarity")
     floats(b, "cosine_similarity", "the second operand")
     a, b = broadcast_tensors(a, b)
@@ -49,17 +49,17 @@ def cosine_similarity(a: Tensor, b: Tensor, dim: int = 1, eps: float = 1e-8) -> 
 
 
 def pairwise_distance(a: Tensor, b: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
-    """The p-norm of a - b + eps along the last axis."""
+    """Return the p-norm of a - b + eps along the last axis."""
     return (a - b + eps).norm(p, -1, keepdim)
 
 
 def _as_floats(*tensors: Any) -> Any:
-    """The tensors, integers and bool as f32."""
+    """Convert integer and bool tensors to f32; leave float tensors as they are."""
     return tuple(x if x.dtype.is_float else x.to(dtypes.f32) for x in tensors)
 
 
 def cosine_embedding_loss(a: Tensor, b: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean") -> Tensor:
-    """1 - cosine where the target is 1, max(0, cosine - margin) where it is -1, else 0; a, b: (N, D) or (D,)."""
+    """Return 1 - cosine where target is 1, max(0, cosine - margin) where it is -1, else 0; a, b: (N, D) or (D,)."""
     first, second = _as_floats(a, b)
     cosine = cosine_similarity(first, second, -1)
     losses = where(target == 1, 1 - cosine, where(target == -1, _positive(cosine - margin), 0.0))
@@ -76,7 +76,10 @@ def triplet_margin_loss(
     swap: bool = False,
     reduction: str = "mean",
 ) -> Tensor:
-    """max(0, distance to the positive - distance to the negative + margin); `swap`: the nearer of both to the negative."""
+    """Return max(0, d(anchor, positive) - d(anchor, negative) + margin), where d is the p-norm distance.
+
+    `swap` replaces d(anchor, negative) by d(positive, negative) where that is smaller.
+    """
     far = pairwise_distance(anchor, negative, p, eps)
     if swap:
         other = pairwise_distance(positive, negative, p, eps)
@@ -86,20 +89,20 @@ def triplet_margin_loss(
 
 
 def hinge_embedding_loss(x: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean") -> Tensor:
-    """x where the target is 1, max(0, margin - x) where it is -1 (the sum of both for other targets, as in PyTorch)."""
+    """Return x where target is 1, max(0, margin - x) where it is -1, and the sum of both otherwise, as PyTorch does."""
     floats(x, "hinge_embedding_loss")
     losses = where(target != 1, _positive(margin - x), 0.0) + where(target != -1, x, 0.0)
     return reduced(losses, reduction, "hinge_embedding_loss")
 
 
 def margin_ranking_loss(a: Tensor, b: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean") -> Tensor:
-    """max(0, -target (a - b) + margin): a should rank above b where the target is 1, below where it is -1."""
+    """Return max(0, -target * (a - b) + margin): a should rank above b where target is 1, below where it is -1."""
     losses = _positive(-(target * (a - b)) + margin)
     return reduced(losses, reduction, "margin_ranking_loss")
 
 
 def soft_margin_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """log(1 + exp(-target x)) with targets of 1 and -1, without overflow."""
+    """Return log(1 + exp(-target * x)) for targets 1 and -1, without overflow."""
     floats(x, "soft_margin_loss")
     return reduced(softplus(-(target * x)), reduction, "soft_margin_loss")
 
@@ -108,7 +111,7 @@ def soft_margin_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tens
 def multilabel_soft_margin_loss(
     x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
-    """Binary cross entropy of logits x (N, C) with targets of 0 and 1, its mean over the classes."""
+    """Return the binary cross entropy of logits x (N, C) with targets 0 and 1, averaged over the classes."""
     from .nn_loss import binary_entropy_logits
 
     floats(x, "multilabel_soft_margin_loss")
@@ -121,7 +124,7 @@ def multilabel_soft_margin_loss(
 def multi_margin_loss(
     x: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
-    """The sum over the other classes of max(0, margin - x[target] + x[class])**p / C; x: (N, C) or (C,)."""
+    """Return the sum over the other classes i of max(0, margin - x[target] + x[i])**p / C; x: (N, C) or (C,)."""
     floats(x, "multi_margin_loss")
     x = reshape(x, 1) if x.ndim == 0 else x
     target = reshape(target, ()) if x.ndim == 1 and target.shape == (1,) else target
@@ -135,7 +138,7 @@ def multi_margin_loss(
     classes = x.shape[-1]
     index = unsqueeze(target, -1)
     distances = margin - gather(x, -1, index) + x
-    distances = where(distances > 0, distances, 0.0)  # also of NaN, as in PyTorch
+    distances = where(distances > 0, distances, 0.0)  # NaN becomes 0, as in PyTorch
     distances = distances if p == 1 else distances * distances
     if weight is not None:
         distances = distances * weight[target].unsqueeze(-1)
@@ -146,13 +149,13 @@ def multi_margin_loss(
 def gaussian_nll_loss(
     x: Tensor, target: Tensor, var: Tensor, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ) -> Tensor:
-    """The negative log-likelihood of targets under normal distributions of mean x and variance var (at least eps).
+    """Return the negative log-likelihood of targets under Gaussians of mean x and variance var (at least eps).
 
-    `full` adds the constant log(2 pi) / 2. The limit on the variance has no gradient.
+    `full` adds the constant log(2 pi) / 2. Clamping the variance doesn't affect its gradient.
     """
     floats(x, "gaussian_nll_loss")
     floats(var, "gaussian_nll_loss", "the variance")
-    if var.shape != x.shape and var.shape == x.shape[:-1]:  # one variance per line
+    if var.shape != x.shape and var.shape == x.shape[:-1]:  # one variance per row
         var = unsqueeze(var, -1)
     limited = where(var.detach() < eps, var * 0 + eps, var) if var.requires_grad else var.clamp(eps)
     difference = x - target
@@ -170,9 +173,9 @@ def poisson_nll_loss(
     eps: float = 1e-8,
     reduction: str = "mean",
 ) -> Tensor:
-    """The negative log-likelihood of targets under Poisson distributions of rate exp(x) (x itself without log_input).
+    """Return the negative log-likelihood of targets under Poisson distributions of rate exp(x), or x if not log_input.
 
-    `full` adds Stirling's approximation of log(target!) where the target is above 1.
+    `full` adds Stirling's approximation of log(target!) where target > 1.
     """
     x = x.to(dtypes.f32) if x.dtype.is_integer else floats(x, "poisson_nll_loss")
     if not isinstance(target, Tensor) or target.dtype.kind == "bool":

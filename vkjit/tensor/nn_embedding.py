@@ -1,4 +1,4 @@
-"""Embeddings, one-hot vectors and dropout."""
+"""Embeddings, one-hot vectors, and dropout."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _embedding(table: Tensor, indices: Tensor, *, skipped: int, by_frequency: bo
 
 @operation("embedding_gradient")
 def embedding_gradient(g: Tensor, indices: Tensor, *, rows: int, skipped: int) -> Tensor:
-    """The gradient of a table of `rows` rows: each sums the gradients of its own occurrences, in order."""
+    """Return the gradient of a table with `rows` rows: each row sums the gradients of its occurrences, in order."""
     y = result((rows, g.shape[-1]), g.dtype, g)
     count = indices.numel()
     kernels.gradient(shaped(dense(g), count, g.shape[-1]), shaped(dense(indices), count), y._array, skipped=skipped)
@@ -49,7 +49,7 @@ def embedding_gradient(g: Tensor, indices: Tensor, *, rows: int, skipped: int) -
 
 
 def shares(indices: Tensor, rows: int, like: Tensor) -> Tensor:
-    """1 divided by how often each index occurs among all, with an axis of 1 behind; not recorded."""
+    """Return 1 / count of each index among all indices, with a trailing axis of 1; not recorded."""
     flat: Any = indices.reshape(-1).to(dtypes.i64)
     kind = accumulator(like.dtype)
     ones = creation.ones(flat.shape, dtype=kind, device=like.device)
@@ -58,17 +58,17 @@ def shares(indices: Tensor, rows: int, like: Tensor) -> Tensor:
 
 
 def renormalised_(weight: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> None:
-    """Scales the rows that indices name, in place, so that none has a norm above max_norm."""
+    """Scale the looked-up rows in place so that no norm exceeds max_norm."""
     with no_grad():
         flat: Any = indices.reshape(-1)
         rows: Any = _embedding(weight, flat, skipped=-1)
         lengths: Any = norm(rows, norm_type, -1, True)
         scaled = rows * where(lengths > max_norm, max_norm / (lengths + 1e-7), 1.0)
-        weight[flat.to(dtypes.i64)] = scaled  # rows that come twice get the same values twice
+        weight[flat.to(dtypes.i64)] = scaled  # duplicate indices write identical values
 
 
 def table_of(name: str, weight: Any, padding_idx: int | None, max_norm: float | None, sparse: bool) -> int:
-    """Checks a table and its options; gives the row that gets no gradient, or -1."""
+    """Validate a table and its options; return the row that gets no gradient, or -1."""
     floats(weight, name, "the weight")
     if weight.ndim != 2:
         raise ShapeError(f"{name}(): the weight has shape {weight.shape}, expected (rows, width)")
@@ -91,11 +91,11 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Tensor:
-    """weight[indices]: rows of the table weight (V, D); indices of any shape give (*shape, D).
+    """Return weight[indices]: rows of the table weight (V, D), as (*indices.shape, D).
 
-    The row padding_idx gets no gradient. max_norm: rows that are looked up are first scaled in place to a norm (of order norm_type)
-    of at most that. scale_grad_by_freq: gradients are divided by how often their row occurs among the indices. An index out of
-    range is reported at the next read.
+    The row padding_idx gets no gradient. max_norm: rows that are looked up are first scaled in place so that their norm
+    (of order norm_type) is at most max_norm. scale_grad_by_freq divides each row's gradient by its number of
+    occurrences in indices. Out-of-range indices are reported at the next read from the device.
     """
     _indices(indices, "embedding")
     skipped = table_of("embedding", weight, padding_idx, max_norm, sparse)
@@ -108,7 +108,10 @@ def embedding(
 
 
 def one_hot(indices: Tensor, num_classes: int = -1) -> Tensor:
-    """1 (i64) at each index along a new last axis of num_classes, else 0; with -1 the largest index + 1, which waits for it."""
+    """Return an i64 tensor with a new last axis of size num_classes that is 1 at each index, else 0.
+
+    num_classes=-1 uses the largest index + 1, which waits for the device.
+    """
     _indices(indices, "one_hot")
     if num_classes == -1:
         if indices.numel() == 0:
@@ -123,7 +126,7 @@ def one_hot(indices: Tensor, num_classes: int = -1) -> Tensor:
 
 @operation("dropout")
 def seeded_dropout(x: Tensor, *, p: float, seed: int) -> Tensor:
-    """Elements set to 0 with chance p, the others divided by 1 - p; the seed decides which."""
+    """Zero elements with probability p, selected by the seed, and divide the others by 1 - p."""
     y = result(x.shape, x.dtype, x)
     dropout_kernels.dropout(dense(x), y._array, seed, p)
     return y
@@ -136,7 +139,10 @@ def _chance(p: float, name: str) -> float:
 
 
 def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
-    """In training, elements set to 0 with chance p, the others divided by 1 - p; else x itself. `vk.manual_seed` decides which."""
+    """In training, zero elements with probability p and divide the others by 1 - p; otherwise return x itself.
+
+    The random state is seeded by `vk.manual_seed`.
+    """
     floats(x, "dropout")
     if not training or _chance(p, "dropout") == 0:
         return x
@@ -144,7 +150,7 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
 
 
 def _channels(x: Tensor, p: float, training: bool, axes: int) -> Tensor:
-    """Whole channels dropped."""
+    """Apply dropout to whole channels; x has `axes` spatial axes."""
     name = f"dropout{axes}d"
     floats(x, name)
     if x.ndim not in (axes + 1, axes + 2):
@@ -159,15 +165,15 @@ def _channels(x: Tensor, p: float, training: bool, axes: int) -> Tensor:
 
 
 def dropout1d(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
-    """Whole channels of x (N, C, L) set to 0 with chance p."""
+    """Zero whole channels of x (N, C, L) with probability p."""
     return _channels(x, p, training, 1)
 
 
 def dropout2d(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
-    """Whole channels of x (N, C, H, W) set to 0 with chance p."""
+    """Zero whole channels of x (N, C, H, W) with probability p."""
     return _channels(x, p, training, 2)
 
 
 def dropout3d(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
-    """Whole channels of x (N, C, D, H, W) set to 0 with chance p."""
+    """Zero whole channels of x (N, C, D, H, W) with probability p."""
     return _channels(x, p, training, 3)

@@ -1,8 +1,8 @@
-"""Linear maps with a bias as one operation.
+"""Linear layer with bias as a single operation: x @ weight.T + bias.
 
-Enters: x (..., inputs), weight (outputs, inputs), bias (outputs,). Leaves: x @ weight.T + bias. On a GPU small maps are one
-launch forwards and two backwards; elsewhere forward is a product and one addition in place, the gradient a product per operand
-and a sum. None of them goes through views on the tape.
+x is (..., inputs), weight (outputs, inputs), bias (outputs,). On GPUs small layers take one launch forward and two
+backward. Everywhere else forward is a matrix product and an in-place addition, and backward one product per operand and
+a sum. No views are recorded for autograd.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ __all__ = ["bias_gradient", "input_gradient", "linear", "parameter_gradients", "
 
 
 def _matrix(array: DeviceArray, rows: int, columns: int) -> DeviceArray:
-    """A dense array as (1, rows, columns)."""
+    """View a dense array as (1, rows, columns)."""
     return DeviceArray(array.buffer, array.offset, array.dtype, (1, rows, columns), (0, columns, 1))
 
 
 def _rows_of(x: Tensor) -> tuple[int, DeviceArray]:
-    """The number of rows, and the elements as (1, rows, columns) with any strides of a matrix."""
+    """Return the number of rows, and the elements as a strided matrix (1, rows, columns)."""
     shape, array = x.shape, x._array
     if len(shape) == 2:
         return shape[0], DeviceArray(array.buffer, array.offset, array.dtype, (1, *shape), (0, *array.strides))
@@ -40,7 +40,7 @@ def _rows_of(x: Tensor) -> tuple[int, DeviceArray]:
 
 
 def _lines(x: Any) -> DeviceArray:
-    """The elements as (rows, columns) with any strides of a matrix."""
+    """Return the elements as a strided matrix (rows, columns)."""
     array: DeviceArray = x._array
     if len(array.shape) == 2:
         return array
@@ -63,9 +63,9 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         common_device((x, weight, bias))  # raises
     out = creation.allocate((*shape[:-1], outputs), dtype, device)
     if kernels.takes(device, dtype, math.prod(shape[:-1]), outputs, inputs):
-        made = Tensor(out)
-        kernels.linear(_lines(x), factor, None if bias is None else bias._array, _lines(made), arithmetic_type(dtype))
-        return made
+        output = Tensor(out)
+        kernels.linear(_lines(x), factor, None if bias is None else bias._array, _lines(output), arithmetic_type(dtype))
+        return output
     rows, left = _rows_of(x)
     target = _matrix(out, rows, outputs)
     _, right = _rows_of(weight)
@@ -80,7 +80,7 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x @ weight.T + bias; x: (..., inputs), weight: (outputs, inputs), bias: (outputs,)."""
+    """Return x @ weight.T + bias; x: (..., inputs), weight: (outputs, inputs), bias: (outputs,)."""
     if weight.ndim != 2 or x.ndim == 0 or x.shape[-1] != weight.shape[1]:
         raise ShapeError(
             f"linear(): x of shape {x.shape} needs a weight of (outputs, {x.shape[-1] if x.ndim else '?'}), found "
@@ -98,11 +98,11 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return _linear(x, weight, bias)
 
 
-# -- gradients, not recorded
+# -- gradients (not recorded for autograd)
 
 
 def input_gradient(gradient: Any, weight: Tensor) -> Tensor:
-    """The gradient of x: gradient @ weight."""
+    """Return the gradient of x: gradient @ weight."""
     rows, left = _rows_of(gradient)
     out = creation.allocate((*gradient.shape[:-1], weight.shape[1]), gradient.dtype, gradient.device)
     multiply(left, _rows_of(weight)[1], _matrix(out, rows, weight.shape[1]), arithmetic_type(gradient.dtype))
@@ -110,7 +110,7 @@ def input_gradient(gradient: Any, weight: Tensor) -> Tensor:
 
 
 def parameter_gradients(gradient: Any, x: Tensor, biased: bool) -> tuple[Tensor, Tensor | None]:
-    """The gradients of weight and bias."""
+    """Return the gradients of weight and bias; the latter is None if not biased."""
     outputs, inputs = gradient.shape[-1], x.shape[-1]
     dtype, device = gradient.dtype, gradient.device
     if not kernels.takes(device, dtype, outputs, inputs, math.prod(x.shape[:-1])):
@@ -122,7 +122,7 @@ def parameter_gradients(gradient: Any, x: Tensor, biased: bool) -> tuple[Tensor,
 
 
 def weight_gradient(gradient: Any, x: Tensor) -> Tensor:
-    """The gradient of the weight: gradient.T @ x, over all rows."""
+    """Return the gradient of the weight: gradient.T @ x, over all rows."""
     _, left = _rows_of(gradient)
     outputs, inputs = gradient.shape[-1], x.shape[-1]
     out = creation.allocate((outputs, inputs), gradient.dtype, gradient.device)
@@ -131,7 +131,7 @@ def weight_gradient(gradient: Any, x: Tensor) -> Tensor:
 
 
 def bias_gradient(gradient: Any) -> Tensor:
-    """The gradient of the bias: the sum over all rows."""
+    """Return the gradient of the bias: the sum over all rows."""
     rows, array = _rows_of(gradient)
     outputs = gradient.shape[-1]
     if rows == 0 or outputs == 0:

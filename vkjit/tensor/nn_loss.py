@@ -1,8 +1,7 @@
-"""Losses.
+"""Loss functions.
 
-Enters: predictions and targets. Leaves: the mean or the sum of the losses as a 0-d tensor, or with reduction="none" one loss per
-element (per row for class indices). Cross entropy against class indices is one operation on the scores: log-softmax and the
-choice of the target's entry are fused, and so is the gradient.
+Losses are reduced to a 0-d mean or sum; reduction="none" returns one loss per element (per row for class indices).
+Cross entropy against class indices fuses log-softmax with the selection of the target's entry, forward and backward.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-# -- of pairs of values
+# -- elementwise losses
 
 
 def _pair_type(x: Tensor, target: Tensor) -> DType:
@@ -41,7 +40,7 @@ def _pair_type(x: Tensor, target: Tensor) -> DType:
 
 
 def _pairs(name: str, function: Any) -> Callable[[Tensor, Tensor], Tensor]:
-    """An operation that gives one loss per pair; its gradient rule has the same name."""
+    """Return an elementwise loss operation on (x, target); its gradient rule has the same name."""
 
     @operation(name)
     def forward(x: Tensor, target: Tensor) -> Tensor:
@@ -61,7 +60,7 @@ log_divergence = _pairs("log_divergence", kernels.log_divergence)
 
 @operation("smooth_l1")
 def smooth_l1(x: Tensor, target: Tensor, *, beta: float) -> Tensor:
-    """Squares where the difference is below beta, else the absolute value."""
+    """Quadratic where the difference is below beta, else linear."""
     dtype = _pair_type(x, target)
     compute = arithmetic_type(dtype)
     return run_map(kernels.smooth_l1, (x, target, beta), dtype, compute, first=compute)
@@ -69,7 +68,7 @@ def smooth_l1(x: Tensor, target: Tensor, *, beta: float) -> Tensor:
 
 @operation("huber")
 def huber(x: Tensor, target: Tensor, *, delta: float) -> Tensor:
-    """Squares where the difference is up to delta, else delta times the absolute value."""
+    """Quadratic where the difference is at most delta, else linear with slope delta."""
     dtype = _pair_type(x, target)
     compute = arithmetic_type(dtype)
     return run_map(kernels.huber, (x, target, delta), dtype, compute, first=compute)
@@ -86,19 +85,19 @@ def _checked(x: Any, target: Any, name: str, *, same: bool = False) -> tuple[Ten
 
 
 def mse_loss(x: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None) -> Tensor:
-    """(x - target)**2, reduced."""
+    """Return the mean squared error: (x - target)**2, reduced."""
     x, target = _checked(x, target, "mse_loss")
     return _weighted(squared_difference(x, target), weight, reduction, "mse_loss")
 
 
 def l1_loss(x: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None) -> Tensor:
-    """abs(x - target), reduced."""
+    """Return the mean absolute error: abs(x - target), reduced."""
     x, target = _checked(x, target, "l1_loss")
     return _weighted(absolute_difference(x, target), weight, reduction, "l1_loss")
 
 
 def _weighted(losses: Any, weight: Any, reduction: str, name: str) -> Tensor:
-    """Losses times weights, reduced; the mean is over the weights, as in PyTorch's mse_loss and l1_loss."""
+    """Weight and reduce losses; the mean divides by the sum of weights, as in PyTorch's mse_loss and l1_loss."""
     if weight is None:
         return reduced(losses, reduction, name)
     losses = losses * weight
@@ -108,7 +107,7 @@ def _weighted(losses: Any, weight: Any, reduction: str, name: str) -> Tensor:
 
 
 def smooth_l1_loss(x: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
-    """0.5 d**2 / beta where d = abs(x - target) is below beta, else d - 0.5 beta; reduced. With beta=0 as l1_loss."""
+    """Return 0.5 d**2 / beta where d = abs(x - target) < beta, else d - 0.5 beta; reduced. beta=0 is l1_loss."""
     x, target = _checked(x, target, "smooth_l1_loss")
     if beta < 0:
         raise ArgumentError(f"smooth_l1_loss(): beta={beta}, expected at least 0")
@@ -117,7 +116,7 @@ def smooth_l1_loss(x: Tensor, target: Tensor, reduction: str = "mean", beta: flo
 
 
 def huber_loss(x: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
-    """0.5 d**2 where d = abs(x - target) is up to delta, else delta (d - 0.5 delta); reduced."""
+    """Return 0.5 d**2 where d = abs(x - target) <= delta, else delta (d - 0.5 delta); reduced."""
     x, target = _checked(x, target, "huber_loss")
     if delta <= 0:
         raise ArgumentError(f"huber_loss(): delta={delta}, expected more than 0")
@@ -125,9 +124,9 @@ def huber_loss(x: Tensor, target: Tensor, reduction: str = "mean", delta: float 
 
 
 def binary_cross_entropy(x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean") -> Tensor:
-    """-(target log x + (1 - target) log(1 - x)) of probabilities x, logarithms limited to -100; reduced.
+    """Return -(target log x + (1 - target) log(1 - x)) of probabilities x, with logarithms clamped to -100; reduced.
 
-    What isn't between 0 and 1, NaN too, is reported at the next read. Targets aren't looked at.
+    Elements of x outside [0, 1] and NaN are reported at the next read from the device. Targets aren't checked.
     """
     x, target = _checked(x, target, "binary_cross_entropy", same=True)
     losses: Any = binary_entropy(x, target)
@@ -137,7 +136,7 @@ def binary_cross_entropy(x: Tensor, target: Tensor, weight: Tensor | None = None
 def binary_cross_entropy_with_logits(
     x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean", pos_weight: Tensor | None = None
 ) -> Tensor:
-    """binary_cross_entropy(sigmoid(x), target) without overflow; `pos_weight` weighs the positive part."""
+    """Return binary_cross_entropy(sigmoid(x), target), without overflow; `pos_weight` weights the positive term."""
     name = "binary_cross_entropy_with_logits"
     x, target = _checked(x, target, name, same=True)
     if pos_weight is None:
@@ -150,7 +149,10 @@ def binary_cross_entropy_with_logits(
 
 
 def kl_div(x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
-    """target (log target - x) of log-probabilities x, reduced; "batchmean": the sum divided by the first size."""
+    """Return target (log target - x) of log-probabilities x, reduced; "batchmean" divides the sum by x.shape[0].
+
+    log_target: the target holds log-probabilities.
+    """
     x, target = _checked(x, target, "kl_div")
     losses: Any = log_divergence(x, target) if log_target else divergence(x, target)
     if reduction == "batchmean":
@@ -158,11 +160,11 @@ def kl_div(x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool 
     return reduced(losses, reduction, "kl_div")
 
 
-# -- of rows against class indices
+# -- losses against class indices
 
 
 def _rows(x: Any, target: Any, name: str) -> tuple[tuple[int, int, int], tuple[int, ...]]:
-    """Scores (N, C, ...) or (C,) as (outer, C, inner), and the shape of the losses."""
+    """Return scores (N, C, ...) or (C,) as (outer, C, inner), and the shape of the losses."""
     shape: tuple[int, ...] = x.shape if x.ndim > 1 else (1, *x.shape)
     expected = (shape[0], *shape[2:]) if x.ndim > 1 else ()
     if x.ndim == 0 or target.shape != expected:
@@ -180,7 +182,7 @@ def _rows(x: Any, target: Any, name: str) -> tuple[tuple[int, int, int], tuple[i
 def _cross_entropy(
     x: Tensor, target: Tensor, weight: Tensor | None, *, ignored: int, smoothing: float, saved: dict[str, Any]
 ) -> tuple[Tensor, Tensor]:
-    """(loss per row, weight of each row's class, 0 where ignored)."""
+    """Return (loss per row, weight of each row's class, 0 where ignored)."""
     rows, shape = _rows(x, target, "cross_entropy")
     loss, scale = result(shape, x.dtype, x), result(shape, accumulator(x.dtype), x)
     flat = (rows[0], rows[2])
@@ -195,7 +197,7 @@ def _cross_entropy(
 def cross_entropy_gradient(
     g: Any, x: Tensor, target: Tensor, weight: Any, statistics: Any, *, ignored: int, smoothing: float
 ) -> Tensor:
-    """The gradient of the scores from that of each row's loss; not recorded."""
+    """Return the gradient of the scores given that of each row's loss; not recorded."""
     rows, _ = _rows(x, target, "cross_entropy")
     y = result(x.shape, x.dtype, x)
     if 0 in rows:
@@ -210,14 +212,14 @@ def cross_entropy_gradient(
 
 
 def _plain(g: Any, shape: tuple[int, int]) -> DeviceArray:
-    """The gradients of rows as a matrix of any strides."""
+    """Return the per-row gradients as a strided matrix."""
     array: DeviceArray = g.reshape(shape)._array
     return array
 
 
 @operation("nll")
 def _nll(x: Tensor, target: Tensor, weight: Tensor | None, *, ignored: int) -> tuple[Tensor, Tensor]:
-    """(loss per row, weight of each row's class, 0 where ignored)."""
+    """Return (loss per row, weight of each row's class, 0 where ignored)."""
     rows, shape = _rows(x, target, "nll_loss")
     loss, scale = result(shape, x.dtype, x), result(shape, accumulator(x.dtype), x)
     flat = (rows[0], rows[2])
@@ -231,7 +233,7 @@ def _nll(x: Tensor, target: Tensor, weight: Tensor | None, *, ignored: int) -> t
 
 @operation("nll_gradient")
 def nll_gradient(g: Tensor, target: Tensor, scale: Tensor, *, shape: tuple[int, ...]) -> Tensor:
-    """The gradient of log-probabilities of that shape from that of each row's loss."""
+    """Return the gradient of the log-probabilities, of the given shape, from that of each row's loss."""
     y = result(shape, g.dtype, g)
     wide = shape if len(shape) > 1 else (1, *shape)
     inner = 1
@@ -258,7 +260,7 @@ def _check_classes(x: Any, target: Any, weight: Any, name: str) -> None:
 
 @operation("mean_of_rows")
 def _mean_of_rows(loss: Tensor, scale: Tensor, *, saved: dict[str, Any]) -> Tensor:
-    """sum(loss) / sum(scale); `saved` gets 1 / sum(scale) for the gradient."""
+    """Return sum(loss) / sum(scale); stores 1 / sum(scale) in `saved` for the gradient."""
     y, inverse = result((), loss.dtype, loss), result((), scale.dtype, loss)
     rows = loss.numel()
     loss_mean.mean_of_rows(
@@ -272,7 +274,7 @@ def _mean_of_rows(loss: Tensor, scale: Tensor, *, saved: dict[str, Any]) -> Tens
 def _cross_entropy_mean(
     x: Tensor, target: Tensor, weight: Tensor | None, *, ignored: int, saved: dict[str, Any]
 ) -> Tensor:
-    """The mean cross entropy of few rows in one launch; `saved` gets what the gradient takes."""
+    """Compute the mean cross entropy of few rows in one launch; stores what the gradient needs in `saved`."""
     array, device, kind = x._array, x._array.buffer.device, accumulator(x._array.dtype)
     rows = array.shape[:1]
     y, inverse = creation.allocate((), array.dtype, device), creation.allocate((1,), kind, device)
@@ -287,7 +289,7 @@ def _cross_entropy_mean(
 def cross_entropy_mean_gradient(
     g: Tensor, x: Tensor, target: Tensor, weight: Tensor | None, ignored: int, saved: dict[str, Any]
 ) -> Tensor:
-    """The gradient of the scores from that of the mean; not recorded."""
+    """Return the gradient of the scores given that of the mean; not recorded."""
     y = creation.allocate(x.shape, x.dtype, x.device)
     loss_mean.cross_entropy_slopes(
         shaped(g._array, 1), saved["inverse"], x._array, target._array, None if weight is None else weight._array,
@@ -297,7 +299,7 @@ def cross_entropy_mean_gradient(
 
 
 def _reduced_rows(loss: Any, scale: Any, reduction: str, name: str) -> Tensor:
-    """Rows reduced; the mean is over the weights of the rows' classes."""
+    """Reduce the row losses; the mean divides by the sum of the class weights."""
     if reduction == "mean":
         if loss_mean.takes(loss.numel(), loss.device):
             return _mean_of_rows(loss, scale, saved={})
@@ -308,9 +310,10 @@ def _reduced_rows(loss: Any, scale: Any, reduction: str, name: str) -> Tensor:
 def nll_loss(
     x: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean"
 ) -> Tensor:
-    """-weight[t] x[t] of log-probabilities x (N, C, ...) or (C,) with targets t (N, ...); rows with ignore_index count nothing.
+    """Return -weight[t] x[t] of log-probabilities x (N, C, ...) or (C,) with targets t (N, ...); reduced.
 
-    The mean is divided by the sum of the weights. An index out of range is reported at the next read.
+    Rows with target ignore_index are skipped. The mean divides by the sum of the weights. Out-of-range targets are
+    reported at the next read from the device.
     """
     _check_classes(x, target, weight, "nll_loss")
     if not target.dtype.is_integer:
@@ -326,11 +329,11 @@ def cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    """The negative log-likelihood of scores x (N, C, ...) or (C,), whose softmax over C are the probabilities.
+    """Return the cross entropy of unnormalized scores x (N, C, ...) or (C,), with softmax over C; reduced.
 
-    target: class indices (N, ...), or floats of x's shape: probabilities of each class. `weight`: one per class. The mean is
-    divided by the sum of the targets' weights (for probabilities by the number of rows). `label_smoothing` mixes in the uniform
-    distribution.
+    target: class indices (N, ...), or floats of x's shape: class probabilities. `weight`: one per class. The mean
+    divides by the sum of the targets' weights (for probabilities by the number of rows). `label_smoothing` mixes in the
+    uniform distribution.
     """
     _check_classes(x, target, weight, "cross_entropy")
     if not 0 <= label_smoothing <= 1:

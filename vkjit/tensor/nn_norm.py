@@ -1,7 +1,7 @@
-"""Normalisation: layer, RMS, group, instance and batch norm.
+"""Normalization: layer, RMS, group, instance and batch norm.
 
-Enters: tensors of floats, optional weights and biases of the same type. Leaves: new tensors of that type. Statistics are kept in
-f32 (f64 for f64). Variances are of the whole population (divided by n); running ones by n - 1, as in PyTorch.
+Statistics are computed in f32 (f64 for f64). Variances are biased (divided by n); running variances are unbiased
+(divided by n - 1), as in PyTorch.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ __all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm", "rms_norm"
 
 
 def _array(x: Tensor | None) -> DeviceArray | None:
-    """A parameter as one axis."""
+    """Return a parameter as a dense 1-d array."""
     return None if x is None else shaped(dense(x), x.numel())
 
 
 def _statistics(x: Tensor, rows: Rows, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-    """(mean, variance, 1 / sqrt(variance + eps)) of each row; zeros for rows of an empty tensor."""
+    """Return (mean, variance, 1 / sqrt(variance + eps)) of each row; zeros if x is empty."""
     if x.numel() == 0:
         empty = creation.zeros(rows.count, dtype=accumulator(x.dtype), device=x.device)
         return empty, empty, empty
@@ -38,14 +38,14 @@ def _statistics(x: Tensor, rows: Rows, eps: float) -> tuple[Tensor, Tensor, Tens
     return Tensor(mean), Tensor(variance), Tensor(scale)
 
 
-# -- along the last axes
+# -- normalization over the last axes
 
 
 @operation("layer_norm")
 def _layer_norm(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, *, axes: int, eps: float, center: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(result, mean of each row, 1 / standard deviation of each row); rows are the last `axes` axes."""
+    """Return (output, mean per row, 1 / standard deviation per row); a row spans the last `axes` axes."""
     affine = _row_affine(x, axes)
     y = result(x.shape, x.dtype, x)
     if x.numel() == 0:
@@ -70,17 +70,17 @@ def layer_norm_gradient(
     *,
     axes: int,
 ) -> tuple[Any, ...]:
-    """The gradients of x, weight and bias that are needed; not recorded. Without a mean, of RMS norm."""
+    """Return the needed gradients of x, weight and bias; not recorded. mean=None selects RMS norm."""
     affine = _row_affine(x, axes)
     gradient, values = dense(g), dense(x)
     center = None if mean is None else mean._array
-    found: list[Any] = [None, None, None]
+    gradients: list[Any] = [None, None, None]
     if needs[0] and x.numel() == 0:
-        found[0] = creation.zeros_like(x)
+        gradients[0] = creation.zeros_like(x)
     elif needs[0]:
         y = result(x.shape, x.dtype, x)
         kernels.line_gradient(gradient, values, center, scale._array, _array(weight), y._array, affine)
-        found[0] = y
+        gradients[0] = y
     if needs[1] or needs[2]:
         shape = x.shape[x.ndim - axes :]
         if x.numel() == 0:
@@ -88,8 +88,8 @@ def layer_norm_gradient(
         else:
             sums = kernels.column_sums(gradient, values, center, scale._array, affine)
         bias_sum, weight_sum = (Tensor(s).reshape(shape).to(x.dtype) for s in sums)
-        found[1:] = [weight_sum if needs[1] else None, bias_sum if needs[2] else None]
-    return tuple(found)
+        gradients[1:] = [weight_sum if needs[1] else None, bias_sum if needs[2] else None]
+    return tuple(gradients)
 
 
 def _last_axes(x: Any, normalized_shape: Any, name: str) -> tuple[Tensor, tuple[int, ...]]:
@@ -103,7 +103,7 @@ def _last_axes(x: Any, normalized_shape: Any, name: str) -> tuple[Tensor, tuple[
 def layer_norm(
     x: Tensor, normalized_shape: Any, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
-    """(x - mean) / sqrt(variance + eps) * weight + bias over the last axes, whose sizes are normalized_shape."""
+    """Return (x - mean) / sqrt(variance + eps) * weight + bias over the last axes, whose shape is normalized_shape."""
     x, shape = _last_axes(x, normalized_shape, "layer_norm")
     float_tensor(weight, x, shape, "layer_norm", "the weight")
     float_tensor(bias, x, shape, "layer_norm", "the bias")
@@ -111,7 +111,7 @@ def layer_norm(
 
 
 def rms_norm(x: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None) -> Tensor:
-    """x / sqrt(mean of x**2 + eps) * weight over the last axes; eps: the type's own where not given."""
+    """Return x / sqrt(mean of x**2 + eps) * weight over the last axes; eps defaults to the dtype's machine epsilon."""
     x, shape = _last_axes(x, normalized_shape, "rms_norm")
     float_tensor(weight, x, shape, "rms_norm", "the weight")
     small = _EPSILON[x.dtype.name] if eps is None else eps
@@ -121,11 +121,11 @@ def rms_norm(x: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps
 _EPSILON = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-23, "f64": 2.0**-52}
 
 
-# -- of channels
+# -- normalization of channels
 
 
 def _shape_of(x: Tensor) -> tuple[int, int, int]:
-    """(N, C, elements per channel)."""
+    """Return (N, C, elements per channel)."""
     return x.shape[0], x.shape[1], math.prod(x.shape[2:])
 
 
@@ -133,7 +133,7 @@ def _shape_of(x: Tensor) -> tuple[int, int, int]:
 def _group_norm(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, *, groups: int, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(result, mean of each group of each sample, 1 / standard deviation)."""
+    """Return (output, mean, 1 / standard deviation), the latter two for each group of each sample."""
     n, c, d = _shape_of(x)
     length = c // groups * d
     mean, _, scale = _statistics(x, Rows(n * groups, 1, length, length, 0, 1), eps)
@@ -151,7 +151,7 @@ def _group_norm(
 
 
 def channel_sums(g: Tensor, x: Tensor, mean: Tensor, scale: Tensor, affine: Affine) -> tuple[Tensor, Tensor]:
-    """Of each channel of each sample (N, C): the sum of g, and of g times the normalised x; not recorded."""
+    """Return, for each channel of each sample (N, C), the sums of g and of g times the normalized x; not recorded."""
     n = affine.lines // affine.channels
     if x.numel() == 0:
         empty = creation.zeros(n, affine.channels, dtype=scale.dtype, device=x.device)
@@ -165,7 +165,7 @@ def channel_gradient(
     g: Tensor, x: Tensor, mean: Tensor, scale: Tensor, weight: Tensor | None, sums: tuple[Tensor, Tensor], over: float,
     affine: Affine,
 ) -> Tensor:  # fmt: skip
-    """scale * (g * weight - (sums[0] + normalised x * sums[1]) * over); not recorded."""
+    """Return scale * (g * weight - (sums[0] + normalized x * sums[1]) * over); not recorded."""
     y = result(x.shape, x.dtype, x)
     kernels.gradient(
         dense(g),
@@ -185,7 +185,7 @@ def channel_gradient(
 def group_norm(
     x: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
-    """Each sample's channels of x (N, C, ...) normalised in num_groups groups; weight and bias: one per channel."""
+    """Normalize the channels of each sample of x (N, C, ...) in num_groups groups; weight and bias: one per channel."""
     _with_channels(x, "group_norm")
     if isinstance(num_groups, bool) or not isinstance(num_groups, int) or num_groups < 1 or x.shape[1] % num_groups:
         raise ArgumentError(
@@ -206,7 +206,7 @@ def _with_channels(x: Any, name: str) -> None:
 def _batch_norm(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, *, eps: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(result, and of each channel: mean, variance, 1 / standard deviation)."""
+    """Return (output, mean, variance, 1 / standard deviation), the latter three per channel."""
     n, c, d = _shape_of(x)
     mean, variance, scale = _statistics(x, Rows(c, n, d, d, c * d, 1), eps)
     y = result(x.shape, x.dtype, x)
@@ -218,7 +218,7 @@ def _batch_norm(
 
 @operation("fixed_norm")
 def fixed_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, scale: Tensor) -> Tensor:
-    """(x - mean) * scale * weight + bias with given statistics of each channel, of the type that sums are kept in."""
+    """Return (x - mean) * scale * weight + bias with given per-channel statistics in the accumulation type."""
     n, c, d = _shape_of(x)
     y = result(x.shape, x.dtype, x)
     kernels.normalize(
@@ -237,9 +237,10 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Each channel of x (N, C, ...) normalised over the batch: by its own statistics in training, else by the running ones.
+    """Normalize each channel of x (N, C, ...) over the batch.
 
-    In training running_mean and running_var move towards the batch's by `momentum`, in place.
+    Training uses the batch statistics and moves running_mean and running_var towards them by `momentum`, in place.
+    Otherwise the running statistics are used.
     """
     _with_channels(x, "batch_norm")
     n, c, d = _shape_of(x)
@@ -267,10 +268,10 @@ def _by_running(x: Tensor, mean: Any, variance: Any, weight: Any, bias: Any, eps
     return fixed_norm(x, weight, bias, mean.to(dtype), (variance.to(dtype) + eps).rsqrt())
 
 
-def _update(running: Tensor | None, found: Tensor, momentum: float, factor: float = 1.0) -> None:
-    """Moves running statistics towards those found, in place."""
+def _update(running: Tensor | None, current: Tensor, momentum: float, factor: float = 1.0) -> None:
+    """Move running statistics towards the new ones, in place."""
     if running is not None:
-        kernels.move(running._array, found._array, 1 - momentum, momentum * factor)
+        kernels.move(running._array, current._array, 1 - momentum, momentum * factor)
         running.bump_version()
 
 
@@ -284,7 +285,7 @@ def instance_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Each channel of each sample of x (N, C, ...) normalised; by the running statistics without use_input_stats."""
+    """Normalize each channel of each sample of x (N, C, ...), by the running statistics if not use_input_stats."""
     _with_channels(x, "instance_norm")
     n, c, d = _shape_of(x)
     if not use_input_stats:

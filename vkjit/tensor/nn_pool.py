@@ -1,7 +1,7 @@
-"""Pooling over one to three axes: maxima and means, regular and adaptive.
+"""Max and average pooling over one to three axes, regular and adaptive.
 
-Enters: tensors of floats, or of integers for regular pooling, (N, C, *size) or (C, *size). Leaves: new tensors of the
-same type. Gradients are gathered, so that they are the same every time.
+Inputs are (N, C, *size) or (C, *size). Regular pooling also takes integers. Gradients are gathered rather than
+scattered with atomics, so they are deterministic.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _three(values: Any, fill: int) -> Any:
 
 
 def _channels(array: DeviceArray, size: tuple[int, int, int]) -> DeviceArray:
-    """(N * C, D, H, W)."""
+    """View a dense array as (N * C, D, H, W)."""
     area = math.prod(size)
     return shaped(array, math.prod(array.shape) // area if area else 0, *size)
 
@@ -54,7 +54,7 @@ def _max_pool(x: Tensor, *, axes: int, window: Window) -> tuple[Tensor, Tensor]:
 
 @operation("max_pool_gradient", repeated=True)
 def max_pool_gradient(g: Tensor, at: Tensor, *, axes: int, window: Window) -> Tensor:
-    """The gradient of max pooling's input from that of its output and the places of the maxima."""
+    """Return the gradient of max pooling's input given that of its output and the indices of the maxima."""
     x = result((*g.shape[: g.ndim - axes], *window.size[3 - axes :]), g.dtype, g)
     kernels.maxima_gradient(
         _channels(dense(g), window.out), _channels(dense(at), window.out), _channels(x._array, window.size), window
@@ -64,7 +64,7 @@ def max_pool_gradient(g: Tensor, at: Tensor, *, axes: int, window: Window) -> Te
 
 @operation("at_places", repeated=True)
 def at_places(x: Tensor, at: Tensor, *, axes: int, window: Window) -> Tensor:  # noqa: ARG001  # for the gradient
-    """The elements of x where max pooling found its maxima."""
+    """Gather the elements of x at the indices returned by max pooling."""
     y = result(at.shape, x.dtype, x)
     kernels.at_places(
         _channels(dense(x), window.size), _channels(dense(at), window.out), _channels(y._array, window.out)
@@ -74,7 +74,7 @@ def at_places(x: Tensor, at: Tensor, *, axes: int, window: Window) -> Tensor:  #
 
 @operation("avg_pool", repeated=True)
 def mean_pool(x: Tensor, *, axes: int, window: Window) -> Tensor:
-    """The mean of each window."""
+    """Return the mean of each window."""
     y = result(_out_shape(x, axes, window), x.dtype, x)
     kernels.means(_channels(dense(x), window.size), _channels(y._array, window.out), window)
     return y
@@ -82,7 +82,7 @@ def mean_pool(x: Tensor, *, axes: int, window: Window) -> Tensor:
 
 @operation("avg_pool_gradient", repeated=True)
 def mean_pool_gradient(g: Tensor, *, axes: int, window: Window) -> Tensor:
-    """The gradient of average pooling's input from that of its output."""
+    """Return the gradient of average pooling's input given that of its output."""
     x = result((*g.shape[: g.ndim - axes], *window.size[3 - axes :]), g.dtype, g)
     kernels.means_gradient(_channels(dense(g), window.out), _channels(x._array, window.size), window)
     return x
@@ -103,7 +103,10 @@ def _checked(x: Any, axes: int, name: str) -> Tensor:
 
 
 def _extent(size: int, kernel: int, stride: int, pad: int, dilation: int, ceil_mode: bool) -> int:
-    """Output elements along an axis; with ceil_mode windows may hang over, but begin inside."""
+    """Return the output size along an axis.
+
+    With ceil_mode windows may extend past the end, but must start inside the input or the padding before it.
+    """
     room = size + 2 * pad - dilation * (kernel - 1) - 1
     if not ceil_mode:
         return room // stride + 1
@@ -148,7 +151,7 @@ def _regular(
     ceil_mode: bool,
     more: tuple[tuple[str, Any], ...],
 ) -> Window:
-    """The window of a regular pooling; its output may come out empty."""
+    """Return the window geometry of a regular pooling; the output size may be 0 or less."""
     out = [_extent(*axis, ceil_mode) for axis in zip(size, kernel, stride, pad, dilation, strict=True)]
     return Window(
         _three(size, 1), _three(out, 1), _three(kernel, 1), _three(stride, 1), _three(pad, 0), _three(dilation, 1),
@@ -176,9 +179,9 @@ def _average(
     divisor: int | None,
 ) -> Tensor:
     name = f"avg_pool{axes}d"
-    if isinstance(x, Tensor) and x.dtype.is_integer:  # in f64: exact for sums below 2 ** 53, rounded towards zero
-        wide = _average(axes, x.to(dtypes.f64), kernel_size, stride, padding, ceil_mode, count_pad, divisor)
-        return wide.to(x.dtype)
+    if isinstance(x, Tensor) and x.dtype.is_integer:  # f64 is exact for sums below 2**53; results are truncated
+        averaged = _average(axes, x.to(dtypes.f64), kernel_size, stride, padding, ceil_mode, count_pad, divisor)
+        return averaged.to(x.dtype)
     if divisor is not None and (isinstance(divisor, bool) or not isinstance(divisor, int) or divisor == 0):
         raise ArgumentError(f"{name}(): divisor_override={divisor!r}, expected an int other than 0")
     window = _window(
@@ -193,14 +196,14 @@ def _adaptive(x: Any, axes: int, output_size: Any, name: str) -> Window:
     items = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,) * axes
     if len(items) == 1:
         items = items * axes
-    wanted = [s if o is None else o for o, s in zip(items, size, strict=False)]
-    out = numbers(wanted, axes, name, "output_size", 1)
+    sizes = [s if o is None else o for o, s in zip(items, size, strict=False)]
+    out = numbers(sizes, axes, name, "output_size", 1)
     return Window(_three(size, 1), _three(out, 1), adaptive=True)
 
 
 def _adaptive_average(axes: int, x: Any, output_size: Any) -> Tensor:
     window = _adaptive(x, axes, output_size, f"adaptive_avg_pool{axes}d")
-    if window.out == (1, 1, 1):  # the whole channel: a reduction, whatever its length
+    if window.out == (1, 1, 1):  # global pooling is a plain reduction
         return x.mean(list(range(x.ndim - axes, x.ndim)), True)  # type: ignore[no-any-return]
     return mean_pool(x, axes=axes, window=window)
 
@@ -211,14 +214,14 @@ def _adaptive_max(axes: int, x: Any, output_size: Any, return_indices: bool) -> 
     return (y, at) if return_indices else y
 
 
-# -- the public functions
+# -- public functions
 
 
 def max_pool1d(
     x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:  # fmt: skip
-    """As `max_pool2d`, over one axis."""
+    """Apply max pooling over one axis. See `max_pool2d`."""
     return _max(1, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
@@ -226,9 +229,10 @@ def max_pool2d(
     x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:  # fmt: skip
-    """The maximum of each window of x (N, C, H, W), NaN if it has one; stride: the kernel's size where not given.
+    """Return the maximum of each window of x (N, C, H, W); NaN propagates.
 
-    ceil_mode: also windows that hang over the end. return_indices: with the places of the maxima in H * W (i64).
+    stride defaults to kernel_size. ceil_mode also keeps windows that extend past the end. return_indices also returns
+    the index of each maximum in the flattened H * W plane (i64).
     """
     return _max(2, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
@@ -237,7 +241,7 @@ def max_pool3d(
     x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:  # fmt: skip
-    """As `max_pool2d`, over three axes."""
+    """Apply max pooling over three axes. See `max_pool2d`."""
     return _max(3, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
@@ -249,7 +253,7 @@ def avg_pool1d(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Tensor:
-    """As `avg_pool2d`, over one axis."""
+    """Apply average pooling over one axis. See `avg_pool2d`."""
     return _average(1, x, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
 
@@ -257,9 +261,10 @@ def avg_pool2d(
     x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """The mean of each window of x (N, C, H, W); stride: the kernel's size where not given.
+    """Return the mean of each window of x (N, C, H, W).
 
-    Divided by divisor_override, or by the number of elements, counting the padding where count_include_pad.
+    stride defaults to kernel_size. The divisor is divisor_override if given, else the number of elements in the window,
+    including the padding if count_include_pad.
     """
     return _average(2, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
@@ -268,35 +273,42 @@ def avg_pool3d(
     x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """As `avg_pool2d`, over three axes."""
+    """Apply average pooling over three axes. See `avg_pool2d`."""
     return _average(3, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
 def adaptive_avg_pool1d(x: Tensor, output_size: Any) -> Tensor:
-    """As `adaptive_avg_pool2d`, over one axis."""
+    """Apply adaptive average pooling over one axis. See `adaptive_avg_pool2d`."""
     return _adaptive_average(1, x, output_size)
 
 
 def adaptive_avg_pool2d(x: Tensor, output_size: Any) -> Tensor:
-    """Means over windows that divide x (N, C, H, W) into output_size (an int, or one for each axis; None keeps the size)."""
+    """Average x (N, C, H, W) over windows chosen to yield output_size.
+
+    output_size is an int or one per axis; None keeps the input's size.
+    """
     return _adaptive_average(2, x, output_size)
 
 
 def adaptive_avg_pool3d(x: Tensor, output_size: Any) -> Tensor:
-    """As `adaptive_avg_pool2d`, over three axes."""
+    """Apply adaptive average pooling over three axes. See `adaptive_avg_pool2d`."""
     return _adaptive_average(3, x, output_size)
 
 
 def adaptive_max_pool1d(x: Tensor, output_size: Any, return_indices: bool = False) -> Any:
-    """As `adaptive_max_pool2d`, over one axis."""
+    """Apply adaptive max pooling over one axis. See `adaptive_max_pool2d`."""
     return _adaptive_max(1, x, output_size, return_indices)
 
 
 def adaptive_max_pool2d(x: Tensor, output_size: Any, return_indices: bool = False) -> Any:
-    """Maxima over windows that divide x (N, C, H, W) into output_size (an int, or one for each axis; None keeps the size)."""
+    """Take the maxima of x (N, C, H, W) over windows chosen to yield output_size.
+
+    output_size is an int or one per axis; None keeps the input's size. return_indices also returns the indices of the
+    maxima.
+    """
     return _adaptive_max(2, x, output_size, return_indices)
 
 
 def adaptive_max_pool3d(x: Tensor, output_size: Any, return_indices: bool = False) -> Any:
-    """As `adaptive_max_pool2d`, over three axes."""
+    """Apply adaptive max pooling over three axes. See `adaptive_max_pool2d`."""
     return _adaptive_max(3, x, output_size, return_indices)

@@ -1,6 +1,6 @@
-"""Other sizes of images: interpolation, pixels to channels and back, windows to columns and back.
+"""Image resampling: interpolation, pixel and channel shuffles, unfold and fold.
 
-Enters: tensors (N, C, *size). Leaves: new tensors of the same type.
+Inputs are (N, C, *size) unless stated otherwise; results have the input's dtype.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LINEAR = {"linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
 
 
 def _target_size(x: Tensor, size: Any, scale_factor: Any) -> tuple[tuple[int, ...], tuple[float | None, ...]]:
-    """The sizes wanted, and the scale of each axis where it was given."""
+    """Return the output size, and the scale factor of each axis (None where a size was given)."""
     axes = x.ndim - 2
     if (size is None) == (scale_factor is None):
         raise ArgumentError("interpolate() takes size or scale_factor, one of them")
@@ -51,11 +51,11 @@ def interpolate(
     align_corners: bool | None = False,
     recompute_scale_factor: bool | None = None,
 ) -> Tensor:
-    """x (N, C, *size) at other sizes: "nearest", "nearest-exact", or "linear", "bilinear", "trilinear" by number of axes,
-    "bicubic" (two axes), "area" (means of areas).
+    """Resample x (N, C, *size) to another size.
 
-    recompute_scale_factor: True computes with the ratio of the sizes rather than with scale_factor itself.
-    align_corners: the first and last elements of both lie on each other; else their edges do.
+    mode: "nearest", "nearest-exact", "area" (adaptive average pooling), "linear" (one axis), "bilinear" or "bicubic"
+    (two), or "trilinear" (three). recompute_scale_factor=True uses the ratio of the sizes instead of scale_factor
+    itself. align_corners aligns the centers of the corner elements, otherwise their outer edges.
     """
     floats(x, "interpolate")
     axes = x.ndim - 2
@@ -69,29 +69,31 @@ def interpolate(
     if align_corners and mode.startswith("nearest"):
         raise ArgumentError(f"interpolate(align_corners=True) has no meaning for mode={mode!r}")
     align_corners = bool(align_corners)
-    wanted, scales = _target_size(x, size, scale_factor)
+    out_sizes, scales = _target_size(x, size, scale_factor)
     if recompute_scale_factor:
         scales = (None,) * axes
-    if min(wanted, default=1) < 1 or 0 in x.shape[2:]:
-        raise ShapeError(f"interpolate() of shape {x.shape} to {wanted}: expected sizes of at least 1")
-    for i, (out, scale) in enumerate(zip(wanted, scales, strict=True)):
+    if min(out_sizes, default=1) < 1 or 0 in x.shape[2:]:
+        raise ShapeError(f"interpolate() of shape {x.shape} to {out_sizes}: expected sizes of at least 1")
+    for i, (out, scale) in enumerate(zip(out_sizes, scales, strict=True)):
         step = 1 / scale if scale is not None else x.shape[i + 2] / out
         x = _resized(x, i + 2, out, step, mode, align_corners)
     return x  # type: ignore[no-any-return]
 
 
 def _resized(x: Tensor, axis: int, out: int, step: float, mode: str, align_corners: bool) -> Tensor:
-    extent, places = x.shape[axis], np.arange(out, dtype=np.float64)
+    extent, positions = x.shape[axis], np.arange(out, dtype=np.float64)
     if mode.startswith("nearest"):
-        moved = places + 0.5 if mode == "nearest-exact" else places
-        return index_select(x, axis, _index(np.floor(moved * step), extent, x))
+        shifted = positions + 0.5 if mode == "nearest-exact" else positions
+        return index_select(x, axis, _index(np.floor(shifted * step), extent, x))
     if align_corners:
-        source = places * ((extent - 1) / (out - 1) if out > 1 else 0.0)
+        source = positions * ((extent - 1) / (out - 1) if out > 1 else 0.0)
     else:
-        source = np.maximum((places + 0.5) * step - 0.5, 0.0)
+        source = np.maximum((positions + 0.5) * step - 0.5, 0.0)
     if mode == "bicubic":
         exact = (
-            places * ((extent - 1) / (out - 1) if out > 1 else 0.0) if align_corners else (places + 0.5) * step - 0.5
+            positions * ((extent - 1) / (out - 1) if out > 1 else 0.0)
+            if align_corners
+            else (positions + 0.5) * step - 0.5
         )
         return _cubic(x, axis, exact)
     low = np.minimum(np.floor(source), extent - 1)
@@ -101,15 +103,15 @@ def _resized(x: Tensor, axis: int, out: int, step: float, mode: str, align_corne
     )
     first = index_select(x, axis, _index(low, extent, x))
     second = index_select(x, axis, _index(low + 1, extent, x))
-    return first * of_first + second * of_second  # infinite where one of them is
+    return first * of_first + second * of_second  # not first + w * (second - first), which computes inf - inf
 
 
 _CUBIC = -0.75
-"""The free parameter of the cubic convolution, PyTorch's."""
+"""Free parameter of the cubic convolution kernel, as in PyTorch."""
 
 
 def _cubic(x: Any, axis: int, source: Any) -> Tensor:
-    """Four neighbours of each place weighted by Keys' cubic convolution."""
+    """Interpolate along an axis from four adjacent elements, with Keys' cubic convolution weights."""
     base = np.floor(source)
     share = source - base
     total: Any = None
@@ -124,8 +126,8 @@ def _cubic(x: Any, axis: int, source: Any) -> Tensor:
     return total  # type: ignore[no-any-return]
 
 
-def _index(places: Any, extent: int, x: Tensor) -> Tensor:
-    return creation.upload(np.clip(places, 0, extent - 1).astype(np.int64), dtypes.i64, x.device)
+def _index(positions: Any, extent: int, x: Tensor) -> Tensor:
+    return creation.upload(np.clip(positions, 0, extent - 1).astype(np.int64), dtypes.i64, x.device)
 
 
 def _image(x: Tensor, name: str) -> None:
@@ -134,7 +136,7 @@ def _image(x: Tensor, name: str) -> None:
 
 
 def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
-    """(..., C r r, H, W) as (..., C, H r, W r): channels become pixels."""
+    """Rearrange (..., C r r, H, W) to (..., C, H r, W r)."""
     _image(x, "pixel_shuffle")
     r, (c, h, w), front = upscale_factor, x.shape[-3:], x.shape[:-3]
     if r < 1 or c % (r * r):
@@ -146,7 +148,7 @@ def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
 
 
 def pixel_unshuffle(x: Tensor, downscale_factor: int) -> Tensor:
-    """(..., C, H r, W r) as (..., C r r, H, W): pixels become channels."""
+    """Rearrange (..., C, H r, W r) to (..., C r r, H, W)."""
     _image(x, "pixel_unshuffle")
     r, (c, h, w), front = downscale_factor, x.shape[-3:], x.shape[:-3]
     if r < 1 or h % r or w % r:
@@ -158,7 +160,7 @@ def pixel_unshuffle(x: Tensor, downscale_factor: int) -> Tensor:
 
 
 def channel_shuffle(x: Tensor, groups: int) -> Tensor:
-    """The channels of x (N, C, ...) in groups, one of each group in turn."""
+    """Interleave the channel groups of x (N, C, ...): one channel of each group in turn."""
     if x.ndim < 2 or groups < 1 or x.shape[1] % groups:
         raise ShapeError(f"channel_shuffle({groups}): the channels of {x.shape} are no multiple of it")
     split = reshape(x, (x.shape[0], groups, x.shape[1] // groups, *x.shape[2:]))
@@ -166,7 +168,7 @@ def channel_shuffle(x: Tensor, groups: int) -> Tensor:
 
 
 def unfold(x: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
-    """The windows of x (N, C, H, W) as columns: (N, C R S, number of windows)."""
+    """Extract sliding windows of x (N, C, H, W) as columns (N, C R S, windows): im2col."""
     if x.ndim not in (3, 4):
         raise ShapeError(f"unfold() takes (N, C, H, W) or (C, H, W), found {x.shape}")
     columns = columns_of(
@@ -180,7 +182,7 @@ def unfold(x: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0, str
 
 
 def fold(x: Tensor, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
-    """The columns of `unfold` put back, those that overlap added: (N, C R S, windows) as (N, C, *output_size)."""
+    """Sum columns (N, C R S, windows) into images (N, C, *output_size), adding where windows overlap: col2im."""
     floats(x, "fold")
     size, kernel = (
         numbers(v, 2, "fold", n, 1) for v, n in ((output_size, "output_size"), (kernel_size, "kernel_size"))

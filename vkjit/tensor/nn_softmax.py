@@ -1,7 +1,6 @@
 """Softmax and log-softmax.
 
-Enters: tensors of floats. Leaves: new tensors of the same type; 16-bit floats are computed in f32. A row of -inf alone gives
-NaN, as in PyTorch.
+16-bit floats are computed in f32. A row of only -inf yields NaN, as in PyTorch.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ def _gradient(g: Tensor, y: Tensor, axis: int, *, log: bool) -> Tensor:
 
 
 def softmax_gradient(g: Tensor, y: Tensor, *, axis: int, log: bool) -> Tensor:
-    """The gradient of the input from that of y = softmax(x), or log_softmax(x); not recorded."""
+    """Return the input's gradient given the gradient g of y = softmax(x), or log_softmax(x) if log; not recorded."""
     return _gradient(g, y, axis, log=log)
 
 
@@ -55,18 +54,18 @@ def _prepared(x: Any, dim: int, dtype: Any, name: str) -> tuple[Tensor, int]:
 
 @whole("softmax")
 def softmax(x: Tensor, dim: int = -1, *, dtype: Any = None) -> Tensor:
-    """exp(x) divided by its sum along an axis; `dtype` converts x first."""
+    """Return exp(x) / sum(exp(x)) along an axis; `dtype` converts x first."""
     x, axis = _prepared(x, dim, dtype, "softmax")
     return _softmax(x, axis=axis)
 
 
 @whole("log_softmax")
 def log_softmax(x: Tensor, dim: int = -1, *, dtype: Any = None) -> Tensor:
-    """The logarithm of softmax(x), without overflow; `dtype` converts x first."""
+    """Return log(softmax(x)) along an axis, without overflow; `dtype` converts x first."""
     x, axis = _prepared(x, dim, dtype, "log_softmax")
     return _log_softmax(x, axis=axis)
 
 
 def softmin(x: Tensor, dim: int = -1, *, dtype: Any = None) -> Tensor:
-    """softmax(-x)."""
+    """Return softmax(-x)."""
     return softmax(-x, dim, dtype=dtype)

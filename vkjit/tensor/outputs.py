@@ -1,8 +1,8 @@
-"""`out=`: the result of a function written into tensors of the caller's, as PyTorch does it.
+"""The `out=` keyword: store a function's result in existing tensors, as in PyTorch.
 
-Enters: a public function, its arguments, and `out`: a tensor, or a tuple of them for several results. Leaves: `out`, with
-the result in its memory. The result is computed first and copied then, so `out` may share memory with any operand. A
-tensor without elements takes the result's shape and memory of its own; any other must have the shape already.
+`out` is a tensor, or a tuple of them for functions with several results. The result is computed first and then copied,
+so `out` may alias any operand. An empty `out` is resized and gets its own memory; any other must already have the
+result's shape.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _CONVERTED = (
     "sqrt square stack std sub tan tanh true_divide var vstack xlog1py xlogy"
 )
 CONVERTED = frozenset(_CONVERTED.split())
-"""Functions whose result is converted to the type of `out`, where that is of the same category or a wider one."""
+"""Functions whose result is converted to the dtype of `out`, which must be of the same or a higher category."""
 
 _TYPED = "cumprod cumsum mean nanmean nansum prod sum"
 TYPED = frozenset(_TYPED.split())
-"""Functions that compute in the type of `out`."""
+"""Functions that compute in the dtype of `out`."""
 
 _CREATING = "arange empty eye full linspace logspace ones rand randint randn randperm zeros"
 CREATING = frozenset(_CREATING.split())
-"""Functions that make a tensor of the type of `out`."""
+"""Functions that create a tensor with the dtype of `out`."""
 
 _EXACT = (
     "abs addbmm addmm addmv addr all amax amin aminmax any argmax argmin baddbmm bernoulli bitwise_not bmm bucketize "
@@ -51,14 +51,17 @@ _EXACT = (
     "sign signbit softmax sort take take_along_dim tensordot topk tril triu trunc vdot vecdot vector_norm where"
 )
 EXACT = frozenset(_EXACT.split())
-"""Functions whose `out` has the type of the result."""
+"""Functions whose `out` must have the result's dtype."""
 
 NAMES = CONVERTED | TYPED | CREATING | EXACT
-"""All functions that take `out`."""
+"""All functions that accept `out`."""
 
 
 def with_out(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with the keyword `out`; itself where its operation sees to that (`dispatch.operation`)."""
+    """Add the keyword `out` to a function.
+
+    Functions that don't take `out`, or whose operation handles it (`dispatch.operation`), are returned unchanged.
+    """
     if name not in NAMES or OPERATIONS.get(name) is function:
         return function
 
@@ -74,15 +77,15 @@ def with_out(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def write(name: str, call: Callable[..., Any], args: tuple[Any, ...], params: dict[str, Any], out: Any) -> Any:
-    """Writes call(*args, **params) into `out` and gives it back.
+    """Store the result of call(*args, **params) in `out` and return `out`.
 
-    Raises ArgumentError where gradients would be recorded, tensors lie on another device or `out` has several elements in
-    one place; ShapeError and DTypeError where the result doesn't fit.
+    Raises ArgumentError if gradients would be recorded, devices differ, or elements of `out` overlap in memory;
+    ShapeError and DTypeError if the result doesn't fit.
     """
     targets = tuple(out) if isinstance(out, (tuple, list)) else (out,)
     if not all(isinstance(t, Tensor) for t in targets):
-        found = ", ".join(type(t).__name__ for t in targets)
-        raise ArgumentError(f"{name}(out=...) takes a tensor, or a tuple of them for several results, found {found}")
+        types = ", ".join(type(t).__name__ for t in targets)
+        raise ArgumentError(f"{name}(out=...) takes a tensor, or a tuple of them for several results, found {types}")
     given = [*_tensors(args), *_tensors(tuple(params.values()))]
     if state.enabled and any(t.requires_grad for t in (*given, *targets)):
         raise ArgumentError(
@@ -93,12 +96,12 @@ def write(name: str, call: Callable[..., Any], args: tuple[Any, ...], params: di
     results = tuple(result) if isinstance(result, (tuple, list)) else (result,)
     if len(results) != len(targets):
         raise ArgumentError(f"{name}() has {len(results)} results, out= has {len(targets)} tensors: give one for each")
-    for made, target in zip(results, targets, strict=True):
-        _check(name, made, target)
+    for produced, target in zip(results, targets, strict=True):
+        _check(name, produced, target)
     if len({id(t.memory) for t in targets}) < len(targets):
         raise ArgumentError(f"{name}(out=...): the tensors of out share memory, so one result would go over another")
-    for made, target in zip(results, targets, strict=True):
-        _store(made, target, given)
+    for produced, target in zip(results, targets, strict=True):
+        _store(produced, target, given)
     if not isinstance(result, (tuple, list)):
         return targets[0]
     return type(result)(*targets) if hasattr(result, "_fields") else targets
@@ -113,7 +116,7 @@ def _tensors(values: Any) -> Iterator[Tensor]:
 
 
 def _in_type_of(name: str, args: tuple[Any, ...], params: dict[str, Any], target: Tensor) -> dict[str, Any]:
-    """The parameters, with the type and the device of `out` where the function goes by them."""
+    """Return params, with dtype (and device) taken from `out` for functions that compute in it."""
     if name in CREATING:
         return {"dtype": target.dtype, "device": target.device, **params}
     if name not in TYPED or params.get("dtype") is not None or not isinstance(args[0] if args else None, Tensor):
@@ -123,35 +126,35 @@ def _in_type_of(name: str, args: tuple[Any, ...], params: dict[str, Any], target
     return {**params, "dtype": target.dtype}
 
 
-def _check(name: str, made: Tensor, target: Tensor) -> None:
-    """Whether a result may be written into a tensor."""
-    if made.device is not target.device:
+def _check(name: str, produced: Tensor, target: Tensor) -> None:
+    """Raise if a result can't be stored in `target`."""
+    if produced.device is not target.device:
         raise ArgumentError(
-            f"{name}(out=...): the result is on {made.device.name}, out on {target.device.name}: expected one device"
+            f"{name}(out=...): the result is on {produced.device.name}, out on {target.device.name}: expected one device"
         )
-    converts = name in CONVERTED and category(made.dtype) <= category(target.dtype)
-    if made.dtype is not target.dtype and not converts:
+    converts = name in CONVERTED and category(produced.dtype) <= category(target.dtype)
+    if produced.dtype is not target.dtype and not converts:
         allowed = "a type that can hold it" if name in CONVERTED else "the same type"
         raise DTypeError(
-            f"{name}(out=...): the result is of {made.dtype!r}, out of {target.dtype!r}: expected {allowed}"
+            f"{name}(out=...): the result is of {produced.dtype!r}, out of {target.dtype!r}: expected {allowed}"
         )
-    if made.shape != target.shape and target.numel():
+    if produced.shape != target.shape and target.numel():
         raise ShapeError(
-            f"{name}(out=...): the result has shape {made.shape}, out {target.shape}: expected the same shape, or a tensor "
+            f"{name}(out=...): the result has shape {produced.shape}, out {target.shape}: expected the same shape, or a tensor "
             "without elements, which takes any"
         )
-    if made.shape == target.shape:
+    if produced.shape == target.shape:
         maps.refuse_overlap(target)
 
 
-def _store(made: Tensor, target: Tensor, given: list[Tensor]) -> None:
-    if made.shape == target.shape:
-        maps.write_map(functions.identity, (made,), target, target.dtype)
+def _store(produced: Tensor, target: Tensor, given: list[Tensor]) -> None:
+    if produced.shape == target.shape:
+        maps.write_map(functions.identity, (produced,), target, target.dtype)
         target.bump_version()
         return
-    own = made.to(target.dtype)
-    if not own.is_contiguous() or any(own.shares_memory_with(t) for t in given):
-        own = own.clone()
-    target._array, target._version, target._history = own._array, own._version, own._history
+    stored = produced.to(target.dtype)
+    if not stored.is_contiguous() or any(stored.shares_memory_with(t) for t in given):
+        stored = stored.clone()
+    target._array, target._version, target._history = stored._array, stored._version, stored._history
     target._is_view, target._root = False, None
-    target.meta = GradMeta(own.shape, own.dtype, own.device, requires_grad=target.meta.requires_grad)
+    target.meta = GradMeta(stored.shape, stored.dtype, stored.device, requires_grad=target.meta.requires_grad)

@@ -1,9 +1,9 @@
-"""Views and the tensors that own their memory, on the tape: what becomes of each when the other is written in place.
+"""Autograd for views that are written in place.
 
-Enters: a view, whose `root` owns the memory. Leaves: places on the tape. When a view is written, its root becomes itself
-with that part replaced; a view made earlier becomes a part of what its root is now, when it is next looked at. What
-can't be followed so, because a view was made while nothing was recorded or its root lies in memory with gaps, is an
-error, and never a gradient of old values.
+A view's `root` is the tensor that owns its memory. When a view is written, its root is recorded as the old root with
+that part replaced. A view made earlier becomes stale; on its next use it is recorded as a part of the current root.
+Cases that can't be tracked (a view made while nothing was recorded, a root whose memory has gaps) raise an error rather
+than yield gradients of old values.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ __all__ = ["can_follow", "check_written", "follow", "record_written"]
 
 
 def can_follow(view: Tensor) -> bool:
-    """Whether a stale view's place on the tape can be found from its root."""
+    """True if a stale view can be re-derived from its root."""
     root = view.root
     if not isinstance(root, Tensor) or root.is_stale or _order(root._array) is None:
         return False
-    return view.meta.node is not None or not view.meta.requires_grad  # else a leaf of its own
+    return view.meta.node is not None or not view.meta.requires_grad  # otherwise the view is a leaf itself
 
 
 def follow(view: Tensor) -> None:
-    """Makes a stale view a part of what its root has become. Raises VkjitError where that isn't known."""
+    """Re-derive a stale view as a part of its current root. Raises VkjitError if that isn't possible."""
     if not can_follow(view):
         raise VkjitError(
             f"a tensor of shape {view.shape} shares memory with one that was changed in place after it was made, and "
@@ -39,8 +39,9 @@ def follow(view: Tensor) -> None:
 
 
 def check_written(name: str, target: Tensor) -> None:
-    """Raises ArgumentError where autograd can't follow a write into `target`: a leaf that requires a gradient, a view of
-    one, a view whose root it doesn't know.
+    """Raise ArgumentError if autograd can't track a write into `target`.
+
+    This is the case for a leaf that requires a gradient, a view of one, and a view whose root is unknown.
     """
     root = target.root
     owner = target if root is None or root is tape.UNTRACKED else root
@@ -59,7 +60,7 @@ def check_written(name: str, target: Tensor) -> None:
 
 
 def record_written(name: str, kept: tuple[Any, ...], params: dict[str, Any], target: Tensor, root: Tensor) -> None:
-    """Records that operation `name` of `kept` has written the view `target`, and so a part of its root."""
+    """Record that operation `name` on `kept` has written the view `target`, and thereby a part of its root."""
     before = _in_c_order(root.alias())
     root.rebase()
     target.replace()
@@ -75,7 +76,7 @@ def record_written(name: str, kept: tuple[Any, ...], params: dict[str, Any], tar
 
 
 def _in_c_order(root: Tensor) -> Tensor:
-    """The root with its axes in the order in which its memory lies, recorded."""
+    """Return the root, permuted to the order of its axes in memory; the permutation is recorded."""
     order = _order(root._array)
     if order is None or order == tuple(range(len(order))):
         return root
@@ -90,20 +91,20 @@ def _permuted(array: DeviceArray, order: tuple[int, ...]) -> DeviceArray:
 
 
 def _order(array: DeviceArray) -> tuple[int, ...] | None:
-    """The axes from the longest stride to the shortest, where the elements lie without gaps in that order."""
+    """Return the axes sorted by descending stride, or None if the elements aren't dense in that order."""
     if 0 in array.shape:
         return tuple(range(len(array.shape)))
-    wide = [i for i, extent in enumerate(array.shape) if extent != 1]
-    wide.sort(key=lambda i: -array.strides[i])
-    shape = tuple(array.shape[i] for i in wide)
-    if tuple(array.strides[i] for i in wide) != contiguous_strides(shape):
+    nontrivial = [i for i, extent in enumerate(array.shape) if extent != 1]
+    nontrivial.sort(key=lambda i: -array.strides[i])
+    shape = tuple(array.shape[i] for i in nontrivial)
+    if tuple(array.strides[i] for i in nontrivial) != contiguous_strides(shape):
         return None
-    if wide == sorted(wide):
+    if nontrivial == sorted(nontrivial):
         return tuple(range(len(array.shape)))
-    return (*wide, *(i for i in range(len(array.shape)) if i not in wide))
+    return (*nontrivial, *(i for i in range(len(array.shape)) if i not in nontrivial))
 
 
 def _place(root: Tensor, view: Tensor) -> dict[str, Any]:
-    """Where a view lies in the C order of its root, as `part_of` and `replace_part` take it."""
+    """Return the view's shape, strides and start in the root's C order, as `part_of` and `replace_part` take them."""
     start = (view._array.offset - root._array.offset) // view.dtype.itemsize if view.numel() else 0
     return {"shape": view.shape, "strides": view.strides, "start": start}

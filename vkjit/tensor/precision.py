@@ -1,8 +1,4 @@
-"""Compositions of 16-bit floats in one rounding: computed in f32, rounded at the end, as a kernel of its own would.
-
-Enters: a function of tensors composed of operations. Leaves: the function, with f16 and bf16 operands widened first and
-its f32 results brought back.
-"""
+"""Mixed precision for composed functions: compute f16 and bf16 operands in f32 and round the results once."""
 
 from __future__ import annotations
 
@@ -20,7 +16,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def is_half(dtype: DType) -> bool:
-    """Whether it is a float of 16 bits."""
+    """True for 16-bit floats (f16 and bf16)."""
     return dtype.is_float and dtype.bits == 16
 
 
@@ -44,19 +40,22 @@ def _as(value: Any, source: DType, target: DType) -> Any:
 
 
 def widened(function: F) -> F:
-    """Runs the function in f32 where all its float tensors are of one 16-bit type; its results are of that type."""
+    """Decorate a function to run in f32 if its float tensors are 16-bit, and convert its results back.
+
+    If f16 and bf16 operands are mixed, they are converted to f32 and the results stay f32.
+    """
 
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
-        found = {d.name: d for d in _floats([*args, *kwargs.values()])}
-        if len(found) == 2 and all(map(is_half, found.values())):  # of both, whose common type is f32
-            for half in found.values():
+        float_types = {d.name: d for d in _floats([*args, *kwargs.values()])}
+        if len(float_types) == 2 and all(map(is_half, float_types.values())):  # f16 with bf16 promotes to f32
+            for half in float_types.values():
                 args = tuple(_as(a, half, dtypes.f32) for a in args)
                 kwargs = {k: _as(v, half, dtypes.f32) for k, v in kwargs.items()}
-        if len(found) != 1 or not is_half(half := next(iter(found.values()))):
+        if len(float_types) != 1 or not is_half(half := next(iter(float_types.values()))):
             return function(*args, **kwargs)
-        wide = [_as(a, half, dtypes.f32) for a in args]
+        converted = [_as(a, half, dtypes.f32) for a in args]
         named = {k: _as(v, half, dtypes.f32) for k, v in kwargs.items()}
-        return _as(function(*wide, **named), dtypes.f32, half)
+        return _as(function(*converted, **named), dtypes.f32, half)
 
     return run  # type: ignore[return-value]  # wraps keeps the signature

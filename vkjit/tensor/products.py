@@ -1,6 +1,6 @@
-"""Products of tensors beyond the matrix product: sums of products by index (einsum), outer, inner and cross products.
+"""Tensor products beyond matmul: einsum, tensordot, outer, inner, Kronecker and cross products.
 
-Enters: tensors. Leaves: new tensors. Everything is brought to batched matrix products.
+Contractions are lowered to batched matrix products.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["addbmm", "addmv", "addr", "cross", "einsum", "inner", "kron", "tenso
 
 @widened
 def addbmm(c: Any, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """beta c + alpha times the sum of the batch's matrix products."""
+    """Return beta * c + alpha * (sum of the matrix products a[i] @ b[i] over the batch)."""
     if a.ndim != 3 or b.ndim != 3 or a.shape[0] != b.shape[0]:
         raise ShapeError(f"addbmm() takes two batches of matrices of one size, found {a.shape} and {b.shape}")
     rows, columns = a.shape[1], b.shape[2]
@@ -37,13 +37,13 @@ def addbmm(c: Any, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -
 
 @widened
 def addmv(c: Any, a: Tensor, x: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """beta c + alpha (a @ x) of a matrix and a vector."""
+    """Return beta * c + alpha * (a @ x) for a matrix a and a vector x."""
     return linalg.plus_scaled(c, linalg.mv(a, x), beta, alpha)
 
 
 @widened
 def addr(c: Any, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """beta c + alpha (a outer b) of two vectors."""
+    """Return beta * c + alpha * outer(a, b) for vectors a and b."""
     if c.dtype.kind == "bool":
         outer: Any = linalg.outer(a, b)
         scaled = outer & bool(alpha)
@@ -55,7 +55,7 @@ def addr(c: Any, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> 
 
 
 def inner(a: Tensor, b: Tensor) -> Tensor:
-    """Products summed over the last axes of both."""
+    """Return the products of a and b summed over their last axes."""
     if a.ndim == 0 or b.ndim == 0:
         return mul(a, b)
     if a.shape[-1] != b.shape[-1]:
@@ -64,12 +64,12 @@ def inner(a: Tensor, b: Tensor) -> Tensor:
 
 
 def vdot(a: Tensor, b: Tensor) -> Tensor:
-    """The sum of the products of two vectors."""
+    """Return the dot product of two vectors."""
     return linalg.dot(a, b)
 
 
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
-    """Products summed over pairs of axes: the last n of a with the first n of b, or two lists of axes."""
+    """Contract a and b over pairs of axes: the last `dims` of a with the first of b, or two lists of axes."""
     if isinstance(dims, int):
         first, second = list(range(a.ndim - dims, a.ndim)), list(range(dims))
     else:
@@ -86,16 +86,18 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
 
 
 def kron(a: Any, b: Any) -> Tensor:
-    """The Kronecker product: each element of a times all of b."""
+    """Return the Kronecker product: each element of a times all of b."""
     rank = max(a.ndim, b.ndim)
     p, q = (reshape(x, (1,) * (rank - x.ndim) + x.shape) for x in (a, b))
-    wide = reshape(p, tuple(n for e in p.shape for n in (e, 1))) * reshape(q, tuple(n for e in q.shape for n in (1, e)))
-    return reshape(wide, tuple(m * n for m, n in zip(p.shape, q.shape, strict=True)))
+    product = reshape(p, tuple(n for e in p.shape for n in (e, 1))) * reshape(
+        q, tuple(n for e in q.shape for n in (1, e))
+    )
+    return reshape(product, tuple(m * n for m, n in zip(p.shape, q.shape, strict=True)))
 
 
 @widened
 def cross(a: Any, b: Any, dim: int | None = None) -> Tensor:
-    """The cross product of vectors of 3 along an axis (None: the first one of size 3), the others broadcast."""
+    """Return the cross product along an axis of size 3 (dim=None: the first such axis); a and b broadcast."""
     a, b = broadcast_tensors(a, b)
     axes = [i for i, e in enumerate(a.shape) if e == 3]
     axis = axis_of(dim, a.ndim, "cross") if dim is not None else axes[0] if axes else -1
@@ -126,7 +128,10 @@ def _parser() -> Any:
 
 @functools.lru_cache(maxsize=256)
 def parse(equation: str) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...] | None]:
-    """The terms of an equation, and its result's, where written: labels are letters, or "..."."""
+    """Parse an einsum equation into operand terms and the result term (None if absent).
+
+    A term is a tuple of labels: letters, or "...".
+    """
     import lark
 
     try:
@@ -146,7 +151,10 @@ def parse(equation: str) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...] |
 
 
 def _labelled(x: Tensor, term: tuple[str, ...], dots: int, equation: str) -> tuple[Tensor, list[str]]:
-    """The operand with one axis per label; labels of ... are digits counted from the right."""
+    """Return the operand with one axis per label, taking diagonals of repeated labels.
+
+    The axes of "..." are labelled "0.", "1." and so on, aligned at the right.
+    """
     named = len(term) - term.count("...")
     free = x.ndim - named
     if free < 0 or (free and "..." not in term):
@@ -168,7 +176,7 @@ def _labelled(x: Tensor, term: tuple[str, ...], dots: int, equation: str) -> tup
 
 
 def _spread(x: Tensor, labels: list[str], wanted: Sequence[str], sizes: dict[str, int]) -> Tensor:
-    """Axes in the order wanted, those that x lacks of size 1, those of size 1 stretched."""
+    """Permute the axes to the order of `wanted` and insert missing ones with size 1; size-1 axes expand to `sizes`."""
     x = permute(x, [labels.index(n) for n in wanted if n in labels]) if labels else x
     shape, position = [], 0
     for name in wanted:
@@ -180,7 +188,7 @@ def _spread(x: Tensor, labels: list[str], wanted: Sequence[str], sizes: dict[str
 def _contract(
     a: Tensor, of_a: list[str], b: Tensor, of_b: list[str], kept: set[str], sizes: dict[str, int]
 ) -> tuple[Tensor, list[str]]:
-    """One product of two operands by a batched matrix product; labels that nobody needs later are summed over."""
+    """Multiply two operands by a batched matrix product, summing over labels that aren't in `kept`."""
     a, of_a = _summed(a, of_a, kept | set(of_b))
     b, of_b = _summed(b, of_b, kept | set(of_a))
     both = [n for n in of_a if n in of_b]
@@ -213,15 +221,17 @@ def _summed(x: Tensor, labels: list[str], needed: set[str]) -> tuple[Tensor, lis
 
 
 def _result_labels(terms: Sequence[list[str]], dots: int) -> list[str]:
-    """What an equation without -> gives: the dots, then the letters that occur once, in alphabetical order."""
+    """Return the implicit result labels: the dots, then the letters that occur once, in alphabetical order."""
     everything = [n for term in terms for n in term]
     single = sorted(n for n in set(everything) if not n.endswith(".") and everything.count(n) == 1)
     return [*(f"{i}." for i in range(dots)), *single]
 
 
 def einsum(equation: str, *operands: Any) -> Tensor:
-    """The sum of products that an equation names: `einsum("bij,bjk->bik", a, b)`. Repeated letters of one term take its
-    diagonal, `...` stands for axes that broadcast. Operands are multiplied from left to right.
+    """Evaluate an Einstein summation: `einsum("bij,bjk->bik", a, b)`.
+
+    Repeated letters in a term take its diagonal; `...` stands for axes that broadcast. Operands are contracted from
+    left to right.
     """
     tensors = tuple(operands[0]) if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else operands
     terms, written = parse(equation)
@@ -256,7 +266,7 @@ def _einsum(equation: str, terms: Any, written: Any, *tensors: Any) -> Tensor:
 
 
 def _expanded(terms: Any, pairs: Any) -> list[list[str]]:
-    """The labels of each term as written, repeated ones included."""
+    """Return the labels of each term as written, including repeated ones."""
     return [
         [n for n in term if n != "..."] + [n for n in labels if n.endswith(".")]
         for term, (_, labels) in zip(terms, pairs, strict=True)

@@ -1,7 +1,8 @@
-"""Result types of tensor operations: PyTorch's rules.
+"""Type promotion of tensor operations, with PyTorch's rules.
 
-Three categories: bool < integer < float. Tensors with dimensions decide over 0-d tensors and Python numbers of the same
-category; a number of a higher category lifts to that category's default (i64 for integers, f32 for floats).
+There are three categories: bool < integer < float. Within a category, tensors with dimensions take precedence over 0-d
+tensors, and these over Python scalars. A Python scalar of a higher category promotes to that category's default type
+(i64 for integers, f32 for floats).
 """
 
 from __future__ import annotations
@@ -18,12 +19,15 @@ _WIDER_SIGNED = {8: dtypes.i16, 16: dtypes.i32, 32: dtypes.i64}
 
 
 def category(dtype: DType) -> int:
-    """0 for bool, 1 for integers, 2 for floats."""
+    """Return 0 for bool, 1 for integers, 2 for floats."""
     return 0 if dtype.kind == "bool" else 2 if dtype.is_float else 1
 
 
 def promote_types(a: DType, b: DType) -> DType:
-    """The type of two tensors with dimensions; u8 with i8 gives i16, i64 with f32 gives f32."""
+    """Return the common type of two tensors with dimensions: u8 with i8 is i16, i64 with f32 is f32.
+
+    Raises DTypeError if there is none.
+    """
     if a is b:
         return a
     if category(a) != category(b):
@@ -52,8 +56,9 @@ def _number_type(value: Any) -> DType:
 
 
 def result_type(*operands: Any) -> DType:
-    """The type that an elementwise operation computes in. Operands: tensors, dtypes (as tensors with dimensions),
-    numbers.
+    """Return the type an elementwise operation computes in.
+
+    Operands are tensors, dtypes (treated as tensors with dimensions), and Python scalars.
     """
     ranked: dict[int, DType] = {}
     for operand in operands:
@@ -70,7 +75,7 @@ def result_type(*operands: Any) -> DType:
 
 
 def _rank_of(operand: Any) -> tuple[int, DType]:
-    """2: tensor with dimensions or dtype, 1: 0-d tensor, 0: Python number."""
+    """Return (rank, dtype); rank is 2 for dtypes and tensors with dimensions, 1 for 0-d tensors, 0 for scalars."""
     if isinstance(operand, DType):
         return 2, operand
     shape = getattr(operand, "shape", None)

@@ -1,7 +1,7 @@
-"""Tensors of random numbers, the same on every device: drawn on the device by Philox from a seeded stream.
+"""Random tensors, generated on the device by Philox from a seeded stream.
 
-Enters: shapes, bounds, optionally a generator or a seed of its own. Leaves: tensors. A stream is a seed and a counter;
-each tensor takes the next counters, so that `manual_seed` and the states of generators repeat everything exactly.
+Results are the same on every device. A stream is a seed and a counter; each tensor consumes the next counters, so
+`manual_seed` and saved generator states reproduce all results exactly.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = [
 
 
 class Generator:
-    """A stream of random numbers: a seed (63 bits) and how many counters have been used."""
+    """A random stream: a seed and the number of counters consumed. Without a seed, a random 63-bit one is used."""
 
     def __init__(self, seed: int | None = None) -> None:
         self._lock = new_lock()
@@ -36,7 +36,7 @@ class Generator:
         self.manual_seed(secrets.randbits(63) if seed is None else seed)
 
     def manual_seed(self, seed: int) -> Generator:
-        """Begins anew from a seed of at least 0."""
+        """Restart the stream from a non-negative seed."""
         if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
             raise ArgumentError(f"a seed is an int of at least 0, found {seed!r}")
         with self._lock:
@@ -44,16 +44,16 @@ class Generator:
         return self
 
     def initial_seed(self) -> int:
-        """The seed that it was last started with."""
+        """Return the seed last set."""
         return self._seed
 
     def get_state(self) -> tuple[int, int]:
-        """(seed, counter): gives the same numbers again through `set_state`."""
+        """Return the state (seed, counter) for `set_state`."""
         with self._lock:
             return self._seed, self._counter
 
     def set_state(self, state: tuple[int, int]) -> None:
-        """Goes on from what `get_state` gave."""
+        """Restore a state returned by `get_state`."""
         seed, counter = state
         if not (isinstance(seed, int) and isinstance(counter, int)) or seed < 0 or counter < 0:
             raise ArgumentError(f"a state is (seed, counter), two ints of at least 0, found {state!r}")
@@ -61,7 +61,7 @@ class Generator:
             self._seed, self._counter = seed % 2**64, counter % 2**64
 
     def take(self, count: int) -> tuple[int, int]:
-        """The seed, and the first of so many counters that nobody else gets."""
+        """Reserve `count` counters and return (seed, first counter)."""
         with self._lock:
             first = self._counter
             self._counter = (first + count) % 2**64
@@ -72,30 +72,30 @@ _stream = Generator()
 
 
 def manual_seed(seed: int) -> int:
-    """Restarts the stream that all random tensors are drawn from; returns the seed."""
+    """Restart the default stream from a seed and return the seed."""
     _stream.manual_seed(seed)
     return int(seed)
 
 
 def initial_seed() -> int:
-    """The seed that the stream was last started with."""
+    """Return the seed last set for the default stream."""
     return _stream.initial_seed()
 
 
 def get_rng_state() -> tuple[int, int]:
-    """The state of the stream of the process."""
+    """Return the state of the default stream."""
     return _stream.get_state()
 
 
 def set_rng_state(state: tuple[int, int]) -> None:
-    """Sets the stream of the process to a state."""
+    """Set the state of the default stream."""
     _stream.set_state(state)
 
 
 def next_seed() -> int:
-    """A seed (63 bits) drawn from the stream, for kernels that make random numbers on the device."""
+    """Draw a 63-bit seed from the default stream, for kernels that generate random numbers on the device."""
     seed, counter = _stream.take(1)
-    words = np.random.Philox(key=seed, counter=[counter, 0, 0, 1]).random_raw()  # a part that no tensor uses
+    words = np.random.Philox(key=seed, counter=[counter, 0, 0, 1]).random_raw()  # a counter range that no tensor uses
     return int(words) >> 1
 
 
@@ -114,21 +114,21 @@ def _float_type(dtype: Any) -> Any:
     return element
 
 
-def _flat(made: Tensor) -> DeviceArray:
-    array = made._array
-    return DeviceArray(array.buffer, array.offset, array.dtype, (made.numel(),), (1,))
+def _flat(x: Tensor) -> DeviceArray:
+    array = x._array
+    return DeviceArray(array.buffer, array.offset, array.dtype, (x.numel(),), (1,))
 
 
-def _finished(made: Tensor, requires_grad: bool) -> Tensor:
-    return made.requires_grad_() if requires_grad else made
+def _finished(x: Tensor, requires_grad: bool) -> Tensor:
+    return x.requires_grad_() if requires_grad else x
 
 
 _BITS = {"f16": 11, "bf16": 8, "f32": 24}
-"""Bits of a uniform number: rounding to the type must not reach 1."""
+"""Random bits of a uniform value, few enough that rounding to the type can't reach 1."""
 
 
 def fill_uniform(made: Tensor, low: float, high: float, start: tuple[int, int]) -> Tensor:
-    """Writes uniform numbers in [low, high) into a contiguous tensor."""
+    """Fill a contiguous tensor with uniform values in [low, high)."""
     if not made.numel():
         return made
     if made.dtype is dtypes.f64:
@@ -139,7 +139,7 @@ def fill_uniform(made: Tensor, low: float, high: float, start: tuple[int, int]) 
 
 
 def fill_normal(made: Tensor, mean: float, std: float, start: tuple[int, int]) -> Tensor:
-    """Writes normal numbers into a contiguous tensor."""
+    """Fill a contiguous tensor with normally distributed values."""
     if made.numel():
         kernels.normal(_flat(made), *start, float(mean), float(std))
     return made
@@ -149,25 +149,25 @@ def rand(
     *shape: Any, dtype: Any = dtypes.f32, device: DeviceLike = None, requires_grad: bool = False,
     seed: int | None = None, generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """Uniform numbers in [0, 1): `vk.rand(2, 3)`. `seed` draws from a stream of its own."""
-    made = creation.empty(as_shape(shape), dtype=_float_type(dtype), device=device)
-    return _finished(fill_uniform(made, 0.0, 1.0, _start(made.numel(), seed, generator)), requires_grad)
+    """Return uniform values in [0, 1): `vk.rand(2, 3)`. `seed` uses a separate stream."""
+    out = creation.empty(as_shape(shape), dtype=_float_type(dtype), device=device)
+    return _finished(fill_uniform(out, 0.0, 1.0, _start(out.numel(), seed, generator)), requires_grad)
 
 
 def randn(
     *shape: Any, dtype: Any = dtypes.f32, device: DeviceLike = None, requires_grad: bool = False,
     seed: int | None = None, generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """Normal numbers of mean 0 and variance 1. `seed` draws from a stream of its own."""
-    made = creation.empty(as_shape(shape), dtype=_float_type(dtype), device=device)
-    return _finished(fill_normal(made, 0.0, 1.0, _start(made.numel(), seed, generator)), requires_grad)
+    """Return normally distributed values with mean 0 and variance 1. `seed` uses a separate stream."""
+    out = creation.empty(as_shape(shape), dtype=_float_type(dtype), device=device)
+    return _finished(fill_normal(out, 0.0, 1.0, _start(out.numel(), seed, generator)), requires_grad)
 
 
 def normal(
     mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, dtype: Any = dtypes.f32, device: DeviceLike = None,
     generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """Normal numbers of a mean and a standard deviation: numbers and a size, or tensors that broadcast."""
+    """Return normally distributed values; mean and std are scalars with a size, or tensors that broadcast."""
     tensors = [t for t in (mean, std) if isinstance(t, Tensor)]
     if not tensors:
         if size is None:
@@ -183,12 +183,12 @@ def normal(
 
 
 def rand_like(x: Tensor, **options: Any) -> Tensor:
-    """Uniform numbers in [0, 1) of x's shape, type and device."""
+    """Return uniform values in [0, 1) with x's shape, dtype and device."""
     return rand(x.shape, **{"dtype": x.dtype, "device": x.device, **options})
 
 
 def randn_like(x: Tensor, **options: Any) -> Tensor:
-    """Normal numbers of x's shape, type and device."""
+    """Return standard normal values with x's shape, dtype and device."""
     return randn(x.shape, **{"dtype": x.dtype, "device": x.device, **options})
 
 
@@ -196,7 +196,7 @@ def randint(
     low: int, high: Any = None, size: Any = None, *, dtype: Any = dtypes.i64, device: DeviceLike = None,
     requires_grad: bool = False, generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """Integers in [low, high): `vk.randint(0, 10, (2, 3))`, or `vk.randint(10, (2, 3))` from 0."""
+    """Return integers in [low, high): `vk.randint(0, 10, (2, 3))`, or `vk.randint(10, (2, 3))` for low = 0."""
     if high is None or (size is None and isinstance(high, (tuple, list))):
         low, high, size = 0, low, size if high is None else high
     element, sizes = as_dtype(dtype), as_shape((size,))
@@ -210,28 +210,28 @@ def randint(
 
 
 def randint_like(x: Tensor, low: int, high: int | None = None, **options: Any) -> Tensor:
-    """Integers in [low, high) (one number: from 0) of x's shape, type and device."""
+    """Return integers in [low, high), or [0, low) if high is None, with x's shape, dtype and device."""
     bounds = (0, low) if high is None else (low, high)
     return randint(*bounds, x.shape, **{"dtype": x.dtype, "device": x.device, **options})
 
 
 def bernoulli(x: Tensor, p: Any = None, *, generator: Generator | None = None) -> Tensor:
-    """1 with the chance that x (or p, where given) holds, else 0, in x's type."""
+    """Return 1 with probability x (or p, if given), else 0, in x's dtype."""
     chances = x if p is None else p if isinstance(p, Tensor) else creation.full(x.shape, float(p), device=x.device)
     if not chances.dtype.is_float:
         raise DTypeError(f"bernoulli() takes chances as floats, found {chances.dtype!r}")
-    made = creation.empty(x.shape, dtype=x.dtype, device=x.device)
-    start = _start(made.numel(), None, generator)
-    if made.numel():
+    out = creation.empty(x.shape, dtype=x.dtype, device=x.device)
+    start = _start(out.numel(), None, generator)
+    if out.numel():
         source = chances.detach().expand(x.shape).contiguous()
-        kernels.coins(_flat(source), _flat(made), *start)
-    return made
+        kernels.coins(_flat(source), _flat(out), *start)
+    return out
 
 
 def randperm(
     n: int, *, dtype: Any = dtypes.i64, device: DeviceLike = None, generator: Generator | None = None
 ) -> Tensor:
-    """The numbers 0 to n - 1 in random order: the order of random keys of 63 bits."""
+    """Return a random permutation of 0 to n - 1, obtained by sorting random 63-bit keys."""
     from .sorting import argsort
 
     keys = randint(0, 2**63 - 1, (n,), device=device, generator=generator)

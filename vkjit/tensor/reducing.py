@@ -1,7 +1,7 @@
-"""Reductions brought to the kernels: axes coalesced, long ones cut into segments, the stages launched.
+"""Reduction strategy: coalesce axes, split long rows into segments, and launch the kernel stages.
 
-Enters: an array, the axes to reduce, a `Reducer`. Leaves: a contiguous array of the axes that stay. Nothing waits for
-the device. On software drivers no invocation runs more than a few thousand rounds.
+A row is one slice along the reduced axis. Results are contiguous arrays of the remaining axes. Nothing synchronizes
+with the device. On software (CPU) Vulkan drivers no invocation runs more than a few thousand iterations.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ Axis = tuple[int, int]
 
 UNLIMITED = 2**62
 LINE_LIMIT = 16384
-"""The longest line that one invocation of a software driver reduces."""
+"""Longest row that one invocation reduces on a software driver."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reducer:
-    """How elements are loaded, combined and finished, from what start value (a number, or "least", "greatest" for the
-    end of the accumulator's type).
+    """A reduction: how to load, combine and finish elements, and the start value.
+
+    `start` is a number, or "least" or "greatest" for the lowest or highest value of the accumulator's type.
     """
 
     load: Any
@@ -55,7 +56,7 @@ SUM_OF_SQUARES = Reducer(kernels.load_square, kernels.add, kernels.finish_value,
 
 
 def start_value(reducer: Reducer, accumulate: DType) -> float:
-    """The number that accumulation starts from."""
+    """Return the initial value of the accumulator."""
     if isinstance(reducer.start, str):
         if accumulate.is_float:
             return -math.inf if reducer.start == "least" else math.inf
@@ -68,28 +69,28 @@ def start_value(reducer: Reducer, accumulate: DType) -> float:
 
 
 def _merged(array: DeviceArray, axes: Sequence[int]) -> list[Axis]:
-    """Extents and strides of some axes, in order, neighbours that lie one behind the other merged."""
-    found: list[Axis] = []
+    """Return (extent, stride) of the given axes, in order, dropping size-1 axes and coalescing adjacent ones."""
+    merged: list[Axis] = []
     for axis in axes:
         extent, stride = array.shape[axis], array.strides[axis]
         if extent == 1:
             continue
-        if found and found[-1][1] == stride * extent:
-            found[-1] = (found[-1][0] * extent, stride)
+        if merged and merged[-1][1] == stride * extent:
+            merged[-1] = (merged[-1][0] * extent, stride)
         else:
-            found.append((extent, stride))
-    return found
+            merged.append((extent, stride))
+    return merged
 
 
 def _three(array: DeviceArray, kept: list[Axis], line: Axis) -> DeviceArray:
-    """The array as (a, b, r)."""
+    """View the array as (a, b, r): at most two kept axes, then the reduced one."""
     pad = [(1, 0)] * (2 - len(kept)) + kept
     shape, strides = zip(*pad, line, strict=True)
     return DeviceArray(array.buffer, array.offset, array.dtype, tuple(shape), tuple(strides))
 
 
 def _in_order(array: DeviceArray, axes: Sequence[Axis]) -> DeviceArray:
-    """A copy in C order of the elements along axes given as (extent, stride)."""
+    """Copy the elements along axes given as (extent, stride) to a C-order array."""
     shape = tuple(extent for extent, _ in axes)
     copied = creation.allocate(shape, array.dtype, array.device)
     copy_values(DeviceArray(array.buffer, array.offset, array.dtype, shape, tuple(s for _, s in axes)), copied)
@@ -97,7 +98,7 @@ def _in_order(array: DeviceArray, axes: Sequence[Axis]) -> DeviceArray:
 
 
 def _one_line_axis(array: DeviceArray, kept: list[Axis], line: Axis) -> DeviceArray:
-    """The array as (a, b, r), copied where more than two axes stay."""
+    """View the array as (a, b, r), copying it if more than two axes are kept."""
     if len(kept) > 2:
         array = _in_order(array, [*kept, line])
         kept, line = [(math.prod(e for e, _ in kept), line[0])], (line[0], 1)
@@ -105,7 +106,7 @@ def _one_line_axis(array: DeviceArray, kept: list[Axis], line: Axis) -> DeviceAr
 
 
 def _lines_joined(x: DeviceArray) -> DeviceArray:
-    """(a, b, r) as (1, lines, r), copied where the first two axes can't be one."""
+    """View (a, b, r) as (1, rows, r), copying it if the first two axes can't be merged."""
     a, b, n = x.shape
     joined = reshaped_strides((a, b), x.strides[:2], (a * b,))
     if joined is None:
@@ -115,8 +116,9 @@ def _lines_joined(x: DeviceArray) -> DeviceArray:
 
 
 def _segments(x: DeviceArray, length: int) -> Iterator[tuple[DeviceArray, int]]:
-    """Cuts (1, lines, r) into segments of `length` and a rest: views (segments, lines, length), or (1, segments,
-    length) of a single line, each with the number of its first segment.
+    """Split (1, rows, r) into segments of `length` and a remainder; yield each view and its first segment number.
+
+    Views are (segments, rows, length), or (1, segments, length) for a single row.
     """
     _, lines, n = x.shape
     whole = n // length
@@ -132,34 +134,34 @@ def _segments(x: DeviceArray, length: int) -> Iterator[tuple[DeviceArray, int]]:
 
 
 def _places(partial: DeviceArray, view: DeviceArray, first: int, lines: int) -> DeviceArray:
-    """Where the results of a view of `_segments` go in an array (segments, lines)."""
+    """Return the part of (segments, rows) that holds the results of a view from `_segments`."""
     offset = partial.offset + first * lines * partial.dtype.itemsize
     shape = view.shape[:2]
     return DeviceArray(partial.buffer, offset, partial.dtype, shape, contiguous_strides(shape))
 
 
 def _as_lines(partial: DeviceArray) -> DeviceArray:
-    """(segments, lines) as (1, lines, segments)."""
+    """View (segments, rows) as (1, rows, segments)."""
     count, lines = partial.shape
     return DeviceArray(partial.buffer, partial.offset, partial.dtype, (1, lines, count), (0, 1, lines))
 
 
 def _two(x: DeviceArray) -> DeviceArray:
-    """(1, lines, r) as (lines, r)."""
+    """View (1, rows, r) as (rows, r)."""
     return DeviceArray(x.buffer, x.offset, x.dtype, x.shape[1:], x.strides[1:])
 
 
 def reduce_axes(
     array: DeviceArray, axes: Sequence[int], reducer: Reducer, result: DType, accumulate: DType
 ) -> DeviceArray:
-    """The reduction of a non-empty array over `axes`; the axes that stay keep their order."""
+    """Reduce a non-empty array over `axes`; the remaining axes keep their order."""
     stay = [i for i in range(len(array.shape)) if i not in axes]
     out = creation.allocate(tuple(array.shape[i] for i in stay), result, array.device)
     if reducer is ANY and (words := _in_words(array, axes)) is not None:
         array = words
     kept, lines = _merged(array, stay), _merged(array, sorted(axes)) or [(1, 0)]
     run = _Run(reducer, accumulate, math.prod(array.shape[i] for i in axes))
-    while len(lines) > 1:  # the innermost axis first
+    while len(lines) > 1:  # innermost axis first
         line = lines.pop()
         around = [*kept, *lines]
         partial = creation.allocate(tuple(e for e, _ in around), accumulate, array.device)
@@ -172,7 +174,7 @@ def reduce_axes(
 
 
 def _in_words(array: DeviceArray, axes: Sequence[int]) -> DeviceArray | None:
-    """Bools as words of four, any of which is set where the word isn't 0; None where a GPU can't read them so."""
+    """View bools as u32 words of four elements, for `ANY` on GPUs; None if the layout doesn't allow it."""
     last = len(array.shape) - 1
     if (
         array.dtype.kind != "bool"
@@ -191,7 +193,7 @@ def _in_words(array: DeviceArray, axes: Sequence[int]) -> DeviceArray | None:
 
 
 class _Run:
-    """The stages of one reduction. `fresh` says that what is read are elements, not partial results."""
+    """The stages of one reduction. `fresh` is True while the input still holds elements, not partial results."""
 
     def __init__(self, reducer: Reducer, accumulate: DType, total: int) -> None:
         self.reducer = reducer
@@ -200,7 +202,7 @@ class _Run:
         self.fresh = True
 
     def stage(self, x: DeviceArray, out: DeviceArray, *, last: bool) -> None:
-        """Reduces (a, b, r) into contiguous `out`, by way of partial results where the lines are long."""
+        """Reduce (a, b, r) into contiguous `out`, through partial results if the rows are long."""
         while segment_length(x) < x.shape[2]:
             x = self._cut(_lines_joined(x), segment_length(x))
             self.fresh = False
@@ -209,20 +211,20 @@ class _Run:
         self.fresh = False
 
     def _cut(self, x: DeviceArray, length: int) -> DeviceArray:
-        """Partial results of segments of (1, lines, r)."""
+        """Reduce the segments of (1, rows, r) to partial results."""
         partial = creation.allocate((-(-x.shape[2] // length), x.shape[1]), self.accumulate, x.device)
         for part, first in _segments(x, length):
             self.launch(part, _places(partial, part, first, x.shape[1]), last=False)
         return _as_lines(partial)
 
     def _loading(self, x: DeviceArray) -> tuple[Any, DType]:
-        """How what is read is loaded, and as which type."""
+        """Return the load function and the type to load as."""
         if not self.fresh:
             return kernels.load_value, self.accumulate
         return self.reducer.load, _load_type(self.reducer, x.dtype, self.accumulate)
 
     def launch(self, x: DeviceArray, y: DeviceArray, *, last: bool) -> None:
-        """One kernel over (a, b, r) to (a, b)."""
+        """Launch one kernel that reduces (a, b, r) to (a, b)."""
         load, loaded = self._loading(x)
         finish = self.reducer.finish if last else kernels.finish_value
         constants = (
@@ -247,7 +249,7 @@ class _Run:
 
 
 def _wide(*arrays: DeviceArray) -> list[DeviceArray]:
-    """Arrays of axes a, b, ..., with these two in the order that fills the wider dimension of the grid."""
+    """Order axes a and b so that the longer one fills the wider dimension of the grid."""
     a, b = arrays[0].shape[:2]
     if b >= 32 or a <= b:
         return list(arrays)
@@ -261,19 +263,17 @@ def _wide(*arrays: DeviceArray) -> list[DeviceArray]:
 
 
 def _load_type(reducer: Reducer, dtype: DType, accumulate: DType) -> DType:
-    """The type that elements are taken as before they are loaded."""
+    """Return the type elements are converted to before they are loaded."""
     return arithmetic_type(dtype) if reducer.load is kernels.load_nonzero else accumulate
 
 
 def line_limit(x: DeviceArray) -> int:
-    """The length that lines certainly don't exceed, for the compiler."""
+    """Return an upper bound of the row length, as a hint for the compiler."""
     return UNLIMITED if device_class(x.device) == "gpu" else LINE_LIMIT
 
 
 def by_groups(x: DeviceArray) -> bool:
-    """Whether a workgroup per line serves best: on a GPU, for long lines whose elements are neighbours, or few
-    lines.
-    """
+    """True if one workgroup per row is best: on GPUs, for long contiguous rows, or few rows."""
     if device_class(x.device) == "cpu":
         return False
     lines = x.shape[0] * x.shape[1]
@@ -281,22 +281,23 @@ def by_groups(x: DeviceArray) -> bool:
 
 
 SUBGROUP_MOST = 2048
-"""The longest line that one subgroup reduces."""
+"""Longest row reduced by a single subgroup."""
 
 
 def exchanges(x: DeviceArray, dtype: DType) -> bool:
-    """Whether subgroups of the device exchange values of the type, and share workgroups of 256 evenly."""
+    """True if the device can shuffle values of this type within subgroups whose size divides a workgroup of 256."""
     caps = x.device.caps
     return dtype.itemsize == 4 and "subgroup_shuffle" in caps.features and caps.subgroup_size <= 64
 
 
 LONGEST_TWICE = 1 << 15
-"""The longest line that a workgroup reads twice: the second time from a cache."""
+"""Longest row that a workgroup reads twice, the second time from cache."""
 
 
 def lines_of(array: DeviceArray, axes: Sequence[int]) -> DeviceArray | None:
-    """A non-empty array as lines of neighbours (a, b, r) along `axes`, where the device gives each to a workgroup and
-    there are enough of them; else None.
+    """View a non-empty array as contiguous rows (a, b, r) along `axes`, for kernels with one workgroup per row.
+
+    Returns None if the layout or the device doesn't allow it, or if there are too few rows for their length.
     """
     kept, lines = _merged(array, [i for i in range(len(array.shape)) if i not in axes]), _merged(array, sorted(axes))
     if len(kept) > 2 or len(lines) != 1 or lines[0][1] != 1 or rows_class(array.device) != "gpu":
@@ -306,21 +307,19 @@ def lines_of(array: DeviceArray, axes: Sequence[int]) -> DeviceArray | None:
 
 
 def side_of(lines: DeviceArray) -> int:
-    """Invocations that read a line together."""
+    """Return the number of invocations that read a row together."""
     if lines.device.caps.kind == "llvm-cpu":
         return int(lines.device.caps.subgroup_size)
     return 256 if lines.shape[2] >= 512 else 64
 
 
 def in_rows(x: DeviceArray) -> bool:
-    """Whether a subgroup per line serves best: on a processor, whose invocations are lanes of vectors, for lines of
-    neighbours.
-    """
+    """True if one subgroup per row is best: contiguous rows on the LLVM CPU backend (vector lanes)."""
     return x.device.caps.kind == "llvm-cpu" and x.strides[2] == 1 and x.shape[2] >= 64 and not by_groups(x)
 
 
 def segment_length(x: DeviceArray) -> int:
-    """How long the parts are that a line is cut into so that the device is busy and no loop too long."""
+    """Return the segment length that keeps the device busy without overlong loops."""
     lines, length = x.shape[0] * x.shape[1], x.shape[2]
     if x.device.caps.kind == "interpreter":
         longest, busy, shortest = 512, 4096, 64
@@ -336,44 +335,44 @@ def segment_length(x: DeviceArray) -> int:
 
 
 SIDE = 16
-"""Invocations that search a block of a line side by side."""
+"""Invocations that search one block of a row in parallel."""
 
 
 def search_axis(array: DeviceArray, axis: int, *, greatest: bool) -> DeviceArray:
-    """Positions (i64) of the extremes of a non-empty array along an axis; of equal ones the first."""
+    """Return the i64 indices of the min/max of a non-empty array along an axis; the first of equal elements."""
     stay = [i for i in range(len(array.shape)) if i != axis]
     out = creation.allocate(tuple(array.shape[i] for i in stay), dtypes.i64, array.device)
     x = _one_line_axis(array, _merged(array, stay), (array.shape[axis], array.strides[axis]))
     takes = kernels.greater if greatest else kernels.smaller
     options = (takes, arithmetic_type(array.dtype), line_limit(x))
     if _in_lanes(x):
-        places = DeviceArray(out.buffer, 0, dtypes.i64, x.shape[:2], contiguous_strides(x.shape[:2]))
+        outputs = DeviceArray(out.buffer, 0, dtypes.i64, x.shape[:2], contiguous_strides(x.shape[:2]))
         size = x.device.caps.subgroup_size
-        kernels.search_rows(x, places, *options[:2], size, size.bit_length() - 1)
+        kernels.search_rows(x, outputs, *options[:2], size, size.bit_length() - 1)
         return out
     blocks = _search_blocks(x)
     if not blocks:
-        places = DeviceArray(out.buffer, 0, dtypes.i64, x.shape[:2], contiguous_strides(x.shape[:2]))
-        kernels.search_lines(*_wide(x, places), *options)
+        outputs = DeviceArray(out.buffer, 0, dtypes.i64, x.shape[:2], contiguous_strides(x.shape[:2]))
+        kernels.search_lines(*_wide(x, outputs), *options)
         return out
     x = _two(_lines_joined(x))
     lines, n = x.shape
-    values, found = (creation.allocate((lines, blocks, SIDE), dtype, x.device) for dtype in (x.dtype, dtypes.i64))
-    kernels.search_blocks(x, values, found, -(-n // blocks), *options)
+    values, indices = (creation.allocate((lines, blocks, SIDE), dtype, x.device) for dtype in (x.dtype, dtypes.i64))
+    kernels.search_blocks(x, values, indices, -(-n // blocks), *options)
     parts = blocks * SIDE
-    values, found = (_as_shape(made, (lines, parts)) for made in (values, found))
+    values, indices = (_as_shape(part, (lines, parts)) for part in (values, indices))
     while parts > 1:
         parts = -(-parts // 64) if parts > 512 else 1
         best = creation.allocate((lines, parts), x.dtype, x.device)
         shape = (lines, parts)
         target = creation.allocate(shape, dtypes.i64, x.device) if parts > 1 else _as_shape(out, shape)
-        kernels.search_pairs(values, found, best, target, *options)
-        values, found = best, target
+        kernels.search_pairs(values, indices, best, target, *options)
+        values, indices = best, target
     return out
 
 
 def _in_lanes(x: DeviceArray) -> bool:
-    """Whether a subgroup searches each line: on a GPU, for many lines of neighbours whose type subgroups exchange anywhere."""
+    """True if a subgroup searches each row: on GPUs, for many contiguous rows whose type subgroups can shuffle."""
     if device_class(x.device) != "gpu" or x.strides[2] != 1 or not exchanges(x, arithmetic_type(x.dtype)):
         return False
     lines, n = x.shape[0] * x.shape[1], x.shape[2]
@@ -381,14 +380,12 @@ def _in_lanes(x: DeviceArray) -> bool:
 
 
 def _as_shape(array: DeviceArray, shape: tuple[int, ...]) -> DeviceArray:
-    """A contiguous array in another shape."""
+    """View a contiguous array in another shape."""
     return DeviceArray(array.buffer, array.offset, array.dtype, shape, contiguous_strides(shape))
 
 
 def _search_blocks(x: DeviceArray) -> int:
-    """Into how many blocks a line is cut, each of which `SIDE` invocations search; 0 where one searches the whole
-    line.
-    """
+    """Return the number of blocks per row, each searched by `SIDE` invocations; 0 if one searches the whole row."""
     lines, n = x.shape[0] * x.shape[1], x.shape[2]
     if n < 16 * SIDE:
         return 0

@@ -1,8 +1,7 @@
-"""Reductions of tensors over any axes.
+"""Reductions of tensors over arbitrary axes.
 
-Enters: a tensor, `dim` (an axis, several, or None for all) and `keepdim`. Leaves: a new tensor. 16-bit floats
-accumulate in f32, sums of integers and bool in i64; the order of additions depends on the shape alone, so results are
-the same every time.
+`dim` is an axis, several axes, or None for all. 16-bit floats accumulate in f32, sums of integers and bool in i64. The
+order of additions depends only on the shape, so results are deterministic.
 """
 
 from __future__ import annotations
@@ -39,14 +38,14 @@ Dims = int | Sequence[int] | None
 
 
 class Extreme(NamedTuple):
-    """The extremes along an axis, and where they lie."""
+    """Min/max values along an axis, and their indices."""
 
     values: Tensor
     indices: Tensor
 
 
 def axes_of(x: Tensor, dim: Dims, name: str) -> tuple[int, ...]:
-    """The axes that `dim` names, ascending; None and () mean all."""
+    """Return the axes that `dim` names, in ascending order; None and () mean all."""
     if dim is None:
         return tuple(range(x.ndim))
     dims = tuple(dim) if isinstance(dim, (tuple, list)) else (dim,)
@@ -68,7 +67,7 @@ def _reduced_shape(x: Tensor, axes: tuple[int, ...], keepdim: bool) -> tuple[int
 def _reduce(
     x: Tensor, axes: tuple[int, ...], keepdim: bool, reducer: Reducer, result: DType, accumulate: DType, empty: float
 ) -> Tensor:
-    """The reduction; `empty` is the value of a reduction over no elements."""
+    """Reduce x; `empty` is the value of a reduction over no elements."""
     shape = _reduced_shape(x, axes, keepdim)
     if x.numel() == 0:
         return creation.full(shape, empty, dtype=result, device=x.device)
@@ -89,7 +88,7 @@ def _sum(x: Tensor, *, axes: tuple[int, ...], keepdim: bool, dtype: DType) -> Te
 
 @whole("sum")
 def sum(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    """The sum over axes; integers and bool in i64 unless dtype= says otherwise."""
+    """Return the sum over axes; integers and bool are summed in i64 unless dtype is given."""
     return _sum(checked(x, "sum"), axes=axes_of(x, dim, "sum"), keepdim=keepdim, dtype=_sum_type(x, dtype))
 
 
@@ -100,7 +99,7 @@ def _mean(x: Tensor, *, axes: tuple[int, ...], keepdim: bool, dtype: DType) -> T
 
 @whole("mean")
 def mean(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    """The mean over axes, of floats; NaN over no elements."""
+    """Return the mean of floats over axes; NaN if there are no elements."""
     result = creation.as_dtype(dtype) if dtype is not None else checked(x, "mean").dtype
     if not result.is_float:
         raise DTypeError(f"mean() takes floats, found {result!r}: pass dtype=vk.f32")
@@ -114,7 +113,7 @@ def _prod(x: Tensor, *, axes: tuple[int, ...], keepdim: bool, dtype: DType) -> T
 
 @whole("prod")
 def prod(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    """The product over axes; integers and bool in i64 unless dtype= says otherwise."""
+    """Return the product over axes; integers and bool are multiplied in i64 unless dtype is given."""
     return _prod(checked(x, "prod"), axes=axes_of(x, dim, "prod"), keepdim=keepdim, dtype=_sum_type(x, dtype))
 
 
@@ -124,7 +123,7 @@ def _check_not_empty(x: Tensor, axes: tuple[int, ...], name: str) -> None:
 
 
 def any_empty(x: Tensor, axes: tuple[int, ...]) -> bool:
-    """Whether one of the axes has no elements."""
+    """True if one of the axes has size 0."""
     return 0 in [x.shape[a] for a in axes]
 
 
@@ -135,7 +134,7 @@ def _amax(x: Tensor, *, axes: tuple[int, ...], keepdim: bool) -> Tensor:
 
 @whole("amax")
 def amax(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """The maximum over axes; NaN passes on."""
+    """Return the maximum over axes; NaN propagates."""
     axes = axes_of(checked(x, "amax"), dim, "amax")
     _check_not_empty(x, axes, "amax")
     return _amax(x, axes=axes, keepdim=keepdim)
@@ -148,7 +147,7 @@ def _amin(x: Tensor, *, axes: tuple[int, ...], keepdim: bool) -> Tensor:
 
 @whole("amin")
 def amin(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """The minimum over axes; NaN passes on."""
+    """Return the minimum over axes; NaN propagates."""
     axes = axes_of(checked(x, "amin"), dim, "amin")
     _check_not_empty(x, axes, "amin")
     return _amin(x, axes=axes, keepdim=keepdim)
@@ -159,28 +158,30 @@ def _search(x: Tensor, dim: int | None, keepdim: bool, name: str) -> Tensor:
     if dim is None or x.ndim == 0:
         flat = reshape(x, -1) if x.numel() else x
         _check_not_empty(x, tuple(range(x.ndim)), name)
-        found = Tensor(search_axis(flat.detach()._array, 0, greatest=greatest))
-        return reshape(found, (1,) * x.ndim) if keepdim else found
+        index = Tensor(search_axis(flat.detach()._array, 0, greatest=greatest))
+        return reshape(index, (1,) * x.ndim) if keepdim else index
     axis = axis_of(dim, x.ndim, name)
     _check_not_empty(x, (axis,), name)
     if x.numel() == 0:
         return creation.empty(_reduced_shape(x, (axis,), keepdim), dtype=dtypes.i64, device=x.device)
-    found = Tensor(search_axis(x._array, axis, greatest=greatest))
-    return unsqueeze(found, axis) if keepdim else found
+    index = Tensor(search_axis(x._array, axis, greatest=greatest))
+    return unsqueeze(index, axis) if keepdim else index
 
 
 @whole("argmax")
 def argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """Where the maximum lies (i64), along an axis or in the flattened tensor; the first of equal ones, NaN counts as
-    greatest.
+    """Return the index (i64) of the maximum, along an axis or in the flattened tensor.
+
+    Of equal elements the first is returned; NaN counts as the greatest.
     """
     return _search(checked(x, "argmax"), dim, keepdim, "argmax")
 
 
 @whole("argmin")
 def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """Where the minimum lies (i64), along an axis or in the flattened tensor; the first of equal ones, NaN counts as
-    least.
+    """Return the index (i64) of the minimum, along an axis or in the flattened tensor.
+
+    Of equal elements the first is returned; NaN counts as the smallest.
     """
     return _search(checked(x, "argmin"), dim, keepdim, "argmin")
 
@@ -198,8 +199,9 @@ def _extreme(x: Tensor, dim: int, keepdim: bool, name: str) -> Extreme:
 
 @whole("max")
 def max(x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
-    """The maximum of all elements; with an axis, (values, indices) along it; of two tensors the elementwise
-    `maximum`.
+    """Return the maximum of all elements; with an axis, (values, indices) along it.
+
+    With a tensor as second argument, return the elementwise `maximum`.
     """
     if isinstance(dim, Tensor):
         return maximum(x, dim)
@@ -208,8 +210,9 @@ def max(x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
 
 @whole("min")
 def min(x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
-    """The minimum of all elements; with an axis, (values, indices) along it; of two tensors the elementwise
-    `minimum`.
+    """Return the minimum of all elements; with an axis, (values, indices) along it.
+
+    With a tensor as second argument, return the elementwise `minimum`.
     """
     if isinstance(dim, Tensor):
         return minimum(x, dim)
@@ -218,19 +221,19 @@ def min(x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
 
 @whole("any")
 def any(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """Whether any element isn't 0, over axes."""
+    """Test if any element over the axes is nonzero; returns bool."""
     return _reduce(checked(x, "any"), axes_of(x, dim, "any"), keepdim, reducing.ANY, dtypes.boolean, dtypes.i32, 0)
 
 
 @whole("all")
 def all(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """Whether no element is 0, over axes."""
+    """Test if all elements over the axes are nonzero; returns bool."""
     return _reduce(checked(x, "all"), axes_of(x, dim, "all"), keepdim, reducing.ALL, dtypes.boolean, dtypes.i32, 1)
 
 
 @whole("count_nonzero")
 def count_nonzero(x: Tensor, dim: Dims = None) -> Tensor:
-    """How many elements aren't 0, over axes (i64)."""
+    """Return the number of nonzero elements over axes (i64)."""
     return sum(x != 0, dim)
 
 
@@ -247,32 +250,32 @@ def _var(x: Tensor, *, axes: tuple[int, ...], keepdim: bool, correction: float) 
 
 
 def _squares_away(x: Tensor, axes: tuple[int, ...], keepdim: bool, wide: DType, sums: DType) -> Any:
-    """The sum of squares of distances from the mean, without what the rounding of the mean adds to it."""
-    away: Any = x.to(wide) - _mean(x, axes=axes, keepdim=True, dtype=wide)
-    squares: Any = _reduce(away, axes, keepdim, reducing.SUM_OF_SQUARES, sums, sums, 0)
-    error: Any = _reduce(away, axes, keepdim, reducing.SUM, sums, sums, 0)  # 0, but for that rounding
-    found = squares - error * (error / float(math.prod(x.shape[a] for a in axes)))
-    return where(found < 0, 0.0, found)
+    """Return the sum of squared deviations from the mean, corrected for the rounding error of the mean."""
+    deviations: Any = x.to(wide) - _mean(x, axes=axes, keepdim=True, dtype=wide)
+    squares: Any = _reduce(deviations, axes, keepdim, reducing.SUM_OF_SQUARES, sums, sums, 0)
+    error: Any = _reduce(deviations, axes, keepdim, reducing.SUM, sums, sums, 0)  # 0 but for the rounding of the mean
+    corrected = squares - error * (error / float(math.prod(x.shape[a] for a in axes)))
+    return where(corrected < 0, 0.0, corrected)
 
 
 def _of_lines(
     x: Tensor, axes: tuple[int, ...], keepdim: bool, lines: DeviceArray, divisor: float, sums: DType, *, root: bool
 ) -> Tensor:
-    """The variance, or its root, of lines that a workgroup each reads twice; squares are summed in `sums`."""
+    """Return the variance, or its root, of rows that one workgroup each reads twice; squares are summed in `sums`."""
     wide = arithmetic_type(x.dtype)
     out = creation.allocate(_reduced_shape(x, axes, keepdim), x.dtype, x.device)
-    places = DeviceArray(out.buffer, 0, x.dtype, lines.shape[:2], contiguous_strides(lines.shape[:2]))
-    options = (lines, places, float(divisor), wide, sums, root)
-    held = held_by(lines.shape[2]) if device_class(lines.device) == "gpu" else None
-    if held is not None and held[2] == 4 and held[1] <= 256:
-        moments.variance_held(scalar_type(sums))(*options, held[1], held[0])
+    outputs = DeviceArray(out.buffer, 0, x.dtype, lines.shape[:2], contiguous_strides(lines.shape[:2]))
+    options = (lines, outputs, float(divisor), wide, sums, root)
+    tiling = held_by(lines.shape[2]) if device_class(lines.device) == "gpu" else None
+    if tiling is not None and tiling[2] == 4 and tiling[1] <= 256:
+        moments.variance_held(scalar_type(sums))(*options, tiling[1], tiling[0])
     else:
         moments.variance(scalar_type(sums))(*options, side_of(lines))
     return Tensor(out)
 
 
 def _correction(dim: Any, correction: float | None, unbiased: bool | None) -> tuple[Dims, float]:
-    """The axes and the correction; PyTorch's older form has `unbiased` in the place of the axes."""
+    """Return (axes, correction); PyTorch's older signature has `unbiased` in place of the axes."""
     if isinstance(dim, bool):
         dim, unbiased = None, dim
     if unbiased is not None:
@@ -284,7 +287,7 @@ def _correction(dim: Any, correction: float | None, unbiased: bool | None) -> tu
 def var(
     x: Tensor, dim: Dims = None, *, correction: float | None = 1, unbiased: bool | None = None, keepdim: bool = False
 ) -> Tensor:
-    """The variance over axes: squares of distances from the mean, summed and divided by count - correction."""
+    """Return the variance over axes: the sum of squared deviations from the mean, divided by count - correction."""
     if not checked(x, "var").dtype.is_float:
         raise DTypeError(f"var() takes floats, found {x.dtype!r}: convert with .to(vk.f32)")
     dim, less = _correction(dim, correction, unbiased)
@@ -293,17 +296,17 @@ def var(
 
 @operation("std")
 def _std(x: Tensor, *, axes: tuple[int, ...], keepdim: bool, correction: float) -> Tensor:
-    """Squares are summed in f64 where the device has it, so that they overflow only where the result does."""
+    """Compute the standard deviation; squares are summed in f64 if supported, to overflow only if the result does."""
     from .elementwise import sqrt
 
     count = math.prod(x.shape[a] for a in axes)
     if x.numel() == 0:
         return creation.full(_reduced_shape(x, axes, keepdim), math.nan, dtype=x.dtype, device=x.device)
-    wide = arithmetic_type(x.dtype)
-    sums = dtypes.f64 if "f64" in x.device.caps.dtypes else wide
+    compute = arithmetic_type(x.dtype)
+    sums = dtypes.f64 if "f64" in x.device.caps.dtypes else compute
     if (lines := lines_of(x._array, axes)) is not None:
         return _of_lines(x, axes, keepdim, lines, builtins.max(count - correction, 0), sums, root=True)
-    squares = _squares_away(x, axes, keepdim, wide, sums)
+    squares = _squares_away(x, axes, keepdim, compute, sums)
     return sqrt(squares / float(builtins.max(count - correction, 0))).to(x.dtype)
 
 
@@ -311,7 +314,7 @@ def _std(x: Tensor, *, axes: tuple[int, ...], keepdim: bool, correction: float) 
 def std(
     x: Tensor, dim: Dims = None, *, correction: float | None = 1, unbiased: bool | None = None, keepdim: bool = False
 ) -> Tensor:
-    """The standard deviation over axes, as `var`."""
+    """Return the standard deviation over axes; see `var`."""
     if not checked(x, "std").dtype.is_float:
         raise DTypeError(f"std() takes floats, found {x.dtype!r}: convert with .to(vk.f32)")
     dim, less = _correction(dim, correction, unbiased)
@@ -322,7 +325,7 @@ def std(
 def var_mean(
     x: Tensor, dim: Dims = None, *, correction: float | None = 1, unbiased: bool | None = None, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """The variance and the mean over axes."""
+    """Return the variance and the mean over axes."""
     dim, less = _correction(dim, correction, unbiased)
     return var(x, dim, correction=less, keepdim=keepdim), mean(x, dim, keepdim)
 
@@ -335,7 +338,7 @@ def _norm2(x: Tensor, *, axes: tuple[int, ...], keepdim: bool) -> Tensor:
 @whole("norm")
 @widened
 def norm(x: Tensor, p: float | str = 2.0, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """The vector norm over axes: p-th root of the sum of p-th powers; p may be inf, -inf, 0; "fro" is 2."""
+    """Return the vector p-norm over axes; p may be inf, -inf or 0 (count of nonzeros); "fro" is 2."""
     from .elementwise import abs
 
     if not checked(x, "norm").dtype.is_float:
@@ -351,7 +354,7 @@ def norm(x: Tensor, p: float | str = 2.0, dim: Dims = None, keepdim: bool = Fals
     if math.isinf(power):
         return amax(size, dim, keepdim) if power > 0 else amin(size, dim, keepdim)
     if power == 0:
-        return sum(where(size != 0, 1.0, size), dim, keepdim)  # the other operand carries the gradient, which is 0
+        return sum(where(size != 0, 1.0, size), dim, keepdim)  # `size` as the other operand gives x a gradient of 0
     return sum(size**power, dim, keepdim) ** (1 / power)
 
 
@@ -363,8 +366,8 @@ def _logsumexp(x: Tensor, *, axes: tuple[int, ...], keepdim: bool) -> Tensor:
         return creation.full(_reduced_shape(x, axes, keepdim), -math.inf, dtype=x.dtype, device=x.device)
     if (lines := lines_of(x._array, axes)) is not None:
         out = creation.allocate(_reduced_shape(x, axes, keepdim), x.dtype, x.device)
-        places = DeviceArray(out.buffer, 0, x.dtype, lines.shape[:2], contiguous_strides(lines.shape[:2]))
-        moments.log_sum_exp(lines, places, arithmetic_type(x.dtype), side_of(lines))
+        outputs = DeviceArray(out.buffer, 0, x.dtype, lines.shape[:2], contiguous_strides(lines.shape[:2]))
+        moments.log_sum_exp(lines, outputs, arithmetic_type(x.dtype), side_of(lines))
         return Tensor(out)
     wide: Any = x.to(arithmetic_type(x.dtype))
     top = amax(wide, axes, True)
@@ -375,18 +378,18 @@ def _logsumexp(x: Tensor, *, axes: tuple[int, ...], keepdim: bool) -> Tensor:
 
 @whole("logsumexp")
 def logsumexp(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """log(sum(exp(x))) over axes, without overflow."""
+    """Return log(sum(exp(x))) over axes, without overflow."""
     x = x if checked(x, "logsumexp").dtype.is_float else x.to(dtypes.f32)
     return _logsumexp(x, axes=axes_of(x, dim, "logsumexp"), keepdim=keepdim)
 
 
 def allclose(a: Tensor, b: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
-    """Whether all elements are close (see `isclose`); waits for the values."""
+    """Return True if all elements are close (see `isclose`); waits for the device."""
     from .arithmetic import isclose
 
     return bool(all(isclose(a, b, rtol, atol, equal_nan)).item())
 
 
 def equal(a: Tensor, b: Tensor) -> bool:
-    """Whether shapes and all elements are equal; waits for the values."""
+    """Return True if shapes and all elements are equal; waits for the device."""
     return a.shape == b.shape and bool(all(a == b).item())

@@ -1,12 +1,11 @@
-"""Calls with arrays of the same layouts: what they asked of the device the last time is asked again.
+"""Record/replay cache for eager operations, keyed by operand layouts.
 
-Enters: functions that look at the layouts of their tensors, at their numbers and parameters, and at nothing else. Leaves:
-functions that stand for them. Holds: a repeated call gives what the function would give. What that does in Python (types,
-shapes, choice of kernels, argument blocks) hangs on what is in the key alone, so it is done for two calls of a key; the third is
-watched, and those after it allocate and launch what that one did.
+A cached function's host work (types, shapes, choice of kernels, argument blocks) must depend only on the layouts of its
+tensors, its scalars and its parameters, all of which are in the key. The first two calls of a key run normally, the
+third is recorded, and later ones replay its allocations and launches.
 
-Whatever can't be seen that way is left to the function: results in memory of the operands, what reads or waits, a profile or
-the sanitizer, tensors of classes of their own, whole functions of which gradients may be wanted.
+Not cached: results that share memory with an operand, calls that read from the device or wait for it, calls under the
+profiler or the sanitizer, tensors of other classes, and composed functions whose gradients may be needed.
 """
 
 from __future__ import annotations
@@ -40,24 +39,25 @@ F = TypeVar("F", bound=Callable[..., Any])
 K = TypeVar("K", bound=type)
 
 _WATCHED = 2
-"""The calls of a key before the one that is watched."""
+"""Calls of a key before the one that is recorded."""
 _MOST_KEYS = 8192
 _MOST_STEPS = 64
 _changing = threading.RLock()
-"""Whoever changes a device's ways holds this."""
+"""Held while a device's cache is changed."""
 _PLAIN: set[type] = {int, bool, str, type(None), DType}
 _TENSORS: set[type] = {Tensor}
 _FIELDS: weakref.WeakKeyDictionary[type, tuple[str, ...]] = weakref.WeakKeyDictionary()
-"""The fields of frozen dataclasses, which count one by one; () for other classes."""
+"""The fields of frozen dataclasses, which become part of the key; () for other classes."""
 
 
 Run = Callable[[tuple[Tensor, ...]], Any]
-"""The results for these tensors (() where there are none); None where this call isn't to be repeated."""
+"""Return the results for these tensors (() if there are none), or None if this call can't be replayed."""
 
 
 class _Way:
-    """How a call is repeated. `at_once`: where it is one launch, a shorter way to the array that it makes, or to True where it
-    writes into the first that it is given.
+    """A cached call. `at_once`, for calls of a single launch, is a faster path that takes arrays.
+
+    It returns the resulting array, or True if the call writes into its first array.
     """
 
     __slots__ = ("at_once", "run")
@@ -67,8 +67,9 @@ class _Way:
 
 
 class _Planned(NamedTuple):
-    """A step: the numbers of the buffers to allocate before it, its short way, where the device has one, itself, and the numbers
-    of the buffers that nobody needs after it.
+    """A step of a replay, with its fast path if the device has one.
+
+    `fresh` and `gone` are the numbers of the buffers to allocate before the step and to release after it.
     """
 
     fresh: tuple[int, ...]
@@ -79,8 +80,10 @@ class _Planned(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """What a repeated call does: steps; and the results: number of the buffer, offset, type, shape, strides. `kind`: what makes
-    one of several results, None for a single one. `sizes` are the bytes of the buffers that are allocated.
+    """The steps of a replayed call and its results, each given by (buffer number, offset, dtype, shape, strides).
+
+    `kind` builds the return value from several results; None for a single one. `sizes` are the bytes of the allocated
+    buffers.
     """
 
     device: Device
@@ -90,8 +93,8 @@ class _Steps:
     kind: Callable[[list[Tensor]], Any] | None
 
     def run(self, tensors: tuple[Tensor, ...]) -> Any:
-        """See `Run`."""
-        if findings.OPEN or spans.listeners or shadowing.captured:  # captures ask for arrays, steps know addresses
+        """Replay the steps; see `Run`."""
+        if findings.OPEN or spans.listeners or shadowing.captured:  # graph capture needs arrays, steps hold addresses
             return None
         device, sizes, count = self.device, self.sizes, len(tensors)
         buffers: list[Any] = []
@@ -102,7 +105,7 @@ class _Steps:
                 return None
             buffers.append(array.buffer)
             places.append(array.words[0])
-        buffers += sizes  # until they are allocated
+        buffers += sizes  # placeholders until they are allocated
         places += sizes
         for fresh, record, step, gone in self.steps:
             for number in fresh:
@@ -117,7 +120,7 @@ class _Steps:
         return made[0] if self.kind is None else self.kind(made)
 
     def way(self, count: int) -> _Way:
-        """The way for so many tensors: most calls are one launch with one result, or one that writes into the first tensor."""
+        """Return the cached call for `count` tensors, with a fast path for a single launch if the device offers one."""
         if len(self.steps) != 1 or not isinstance(self.steps[0].step, Launching):
             return _Way(self.run)
         launch, maker = self.steps[0].step, None
@@ -131,7 +134,7 @@ class _Steps:
 
 
 def _made_by(maker: Maker, usual: Run) -> Run:
-    """`usual`, for one launch and one result, by the way that the device has for that."""
+    """Wrap `usual` with the device's fast path for a single launch with one result."""
     blocks, listeners = findings.OPEN, spans.listeners
 
     def run(tensors: tuple[Tensor, ...]) -> Any:
@@ -144,7 +147,7 @@ def _made_by(maker: Maker, usual: Run) -> Run:
 
 
 def _written_by(maker: Maker, usual: Run) -> Run:
-    """The same for one launch that writes into the first tensor."""
+    """Wrap `usual` with the device's fast path for a single launch that writes into the first tensor."""
     blocks, listeners = findings.OPEN, spans.listeners
 
     def run(tensors: tuple[Tensor, ...]) -> Any:
@@ -156,15 +159,17 @@ def _written_by(maker: Maker, usual: Run) -> Run:
 
 
 def only_values(kind: K) -> K:
-    """Has objects of a class take part in repeated calls: tensors that are nothing but tensors to operations, or parameters that
-    are equal only where they ask for the same.
+    """Register a class for use in cached calls.
+
+    Tensor subclasses must behave as plain tensors; other classes must be values that are equal only if they request the
+    same work.
     """
     (_TENSORS if issubclass(kind, Tensor) else _PLAIN).add(kind)
     return kind
 
 
 def repeats(name: str, forward: F) -> F:
-    """The forward function of an operation, repeated where it can be."""
+    """Wrap an operation's forward function with the replay cache."""
 
     @functools.wraps(forward)
     def run(*operands: Any, **params: Any) -> Any:
@@ -174,11 +179,10 @@ def repeats(name: str, forward: F) -> F:
 
 
 def at_once(name: str, usual: F) -> F:
-    """The public function of what is repeated under a name: `usual`, before which calls of the plainest kind, with tensors
-    in buffers of their own and numbers, are looked up without any of the calls that their way is made of otherwise.
+    """Add a fast cache lookup to a public function, for scalar operands and plain tensors in distinct buffers.
 
-    The keys are those of `_key`, so what is found there is what `usual` would find. Nothing is recorded here, and a view whose
-    place on the tape is out of date is left to `usual`, which brings it up to date.
+    The keys equal those of `_key`, so both find the same entries. Calls that autograd would record, and stale views, go
+    to `usual`.
     """
     blocks, listeners, new = findings.OPEN, spans.listeners, object.__new__
 
@@ -241,7 +245,7 @@ def at_once(name: str, usual: F) -> F:
 
 
 def _plain(name: str, operands: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
-    """The arrays and the key for `at_once`; None where it leaves the call to others."""
+    """Return the arrays and the key for `at_once`, or None if the call isn't eligible."""
     arrays: tuple[Any, ...] = ()
     key: tuple[Any, ...] = (name,)
     for y in operands:
@@ -264,12 +268,14 @@ def _plain(name: str, operands: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple
 
 
 def repeated(name: str, forward: Callable[..., Any], operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    """forward(*operands, **params), repeated where it can be."""
+    """Return forward(*operands, **params), replayed from the cache if possible."""
     found = _key(name, operands, params)
     if found is None:
         return forward(*operands, **params)
     key, tensors = found
-    ways = table_of(tensors[0]._array.buffer.device) if forced_class() is None else {}  # that is the thread's own
+    ways = (
+        table_of(tensors[0]._array.buffer.device) if forced_class() is None else {}
+    )  # a forced class is per thread, the table is not
     way: Any = ways.get(key)
     if way.__class__ is _Way:
         result = way.run(tensors)
@@ -281,8 +287,11 @@ def repeated(name: str, forward: Callable[..., Any], operands: tuple[Any, ...], 
 
 
 def whole(name: str, *, also: Callable[[], Any] | None = None) -> Callable[[F], F]:
-    """A function made of operations, repeated as a whole where nothing of it is recorded. `also`: a setting that it looks at."""
-    label = f"{name}()"  # an operation may have the name, too
+    """Cache a function composed of operations as a whole while autograd doesn't record it.
+
+    `also` returns a setting that the function depends on; it becomes part of the key.
+    """
+    label = f"{name}()"  # distinct from an operation of the same name
 
     def decorate(function: F) -> F:
         @functools.wraps(function)
@@ -308,7 +317,7 @@ def whole(name: str, *, also: Callable[[], Any] | None = None) -> Callable[[F], 
 
 
 def written(write: Callable[..., Any], target: Tensor, operands: tuple[Any, ...], params: dict[str, Any]) -> None:
-    """Runs `write(target, *operands, **params)`, which changes target's memory, repeated where that can be."""
+    """Run `write(target, *operands, **params)`, which writes target in place, replayed from the cache if possible."""
     if len(operands) == 1 and target.__class__ is Tensor and _at_once(write, target, operands[0], params):
         return
     found = _key(write, (target, *operands), params)
@@ -319,7 +328,7 @@ def written(write: Callable[..., Any], target: Tensor, operands: tuple[Any, ...]
 
 
 def _at_once(write: Callable[..., Any], target: Tensor, operand: Any, params: dict[str, Any]) -> bool:
-    """As `at_once`, for what writes into its first tensor; whether it did. The keys are those of `_key`."""
+    """Try the fast path for a write into the first tensor, keyed as by `_key`; return True if it was taken."""
     if findings.OPEN or spans.listeners or forced_class() is not None:
         return False
     a: Any = target._array
@@ -353,7 +362,9 @@ def _again(
     tensors: tuple[Tensor, ...],
     writes: bool = False,
 ) -> Any:
-    ways = table_of(tensors[0]._array.buffer.device) if forced_class() is None else {}  # that is the thread's own
+    ways = (
+        table_of(tensors[0]._array.buffer.device) if forced_class() is None else {}
+    )  # a forced class is per thread, the table is not
     way: Any = ways.get(key)
     if way.__class__ is _Way:
         result = way.run(tensors)
@@ -368,7 +379,7 @@ _Found = tuple[tuple[Any, ...], tuple[Tensor, ...]]
 
 
 def _key(name: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> _Found | None:
-    """What decides about a call, and its tensors; None for one that isn't repeated."""
+    """Return the cache key of a call and its tensors, or None if it can't be cached."""
     if not params:
         count = len(operands)
         if count == 1 and operands[0].__class__ is Tensor:
@@ -397,7 +408,7 @@ def _key(name: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> _Found
 
 
 def _add_sharing(tensors: list[Tensor], key: list[Any]) -> None:
-    """Which tensors lie in one buffer, and how far from each other."""
+    """Add to the key which tensors share a buffer, and their relative offsets."""
     for i, tensor in enumerate(tensors):
         for j in range(i):
             if tensors[j]._array.buffer is tensor._array.buffer:
@@ -406,8 +417,9 @@ def _add_sharing(tensors: list[Tensor], key: list[Any]) -> None:
 
 
 def _take(value: Any, key: list[Any], tensors: list[Tensor]) -> bool:
-    """Adds a value to a key: of tensors the layout, of others type and value, so that 1, 1.0 and True, 0.0 and -0.0 are told
-    apart; False for what can't be part of one.
+    """Add a value to the key; return False if it can't be part of one.
+
+    Tensors add their layout; other values add type and value, so 1, 1.0 and True, and 0.0 and -0.0 differ.
     """
     kind: Any = value.__class__
     if kind in _TENSORS:
@@ -417,7 +429,7 @@ def _take(value: Any, key: list[Any], tensors: list[Tensor]) -> bool:
         return layout is not None
     if kind is float:
         key += (kind, value, copysign(1.0, value))
-        return bool(value == value)  # NaN finds nothing in a dictionary
+        return bool(value == value)  # NaN never matches as a dictionary key
     if kind in _PLAIN:
         key += (kind, value)
         return True
@@ -442,7 +454,7 @@ def _noticed(
     seen: int,
     writes: bool = False,
 ) -> Any:
-    """Runs the function, called `seen` times with this key; watches what it asks when the time has come."""
+    """Run a function that was called `seen` times with this key, and record it if it is due."""
     arrays = tuple([tensor._array for tensor in tensors])
     device = arrays[0].buffer.device
     if not repeating():
@@ -461,7 +473,7 @@ def _noticed(
     finally:
         try:
             witness.stop()
-        except BaseException:  # an interruption in between
+        except BaseException:  # e.g. a KeyboardInterrupt within stop()
             witness.stop()
             raise
     if not watched:
@@ -473,7 +485,7 @@ def _noticed(
 
 
 def _counted(ways: Table, key: tuple[Any, ...], count: int) -> None:
-    """Notes a call, unless another thread has found a way meanwhile; the oldest keys make room."""
+    """Count a call, unless another thread has cached it meanwhile; evict the oldest keys if the table is full."""
     with _changing:
         if ways.setdefault(key, count).__class__ is int:
             ways[key] = count
@@ -482,7 +494,7 @@ def _counted(ways: Table, key: tuple[Any, ...], count: int) -> None:
 
 
 def _way(witness: Witness, arrays: tuple[DeviceArray, ...], result: Any, writes: bool) -> _Way | None:
-    """How to repeat what was watched; None where that can't be."""
+    """Build the cached call from a recording, or return None if it can't be replayed."""
     steps = witness.steps()
     several = isinstance(result, tuple)
     made = () if writes else result if several else (result,)
@@ -504,8 +516,9 @@ def _way(witness: Witness, arrays: tuple[DeviceArray, ...], result: Any, writes:
 
 
 def _planned(device: Device, steps: list[Step], count: int, results: list[int]) -> tuple[_Planned, ...]:
-    """The steps with what is allocated before and let go of after each: buffers from `count` on live from the first step that
-    takes them to the last, results to the end.
+    """Attach to each step the buffers to allocate before it and to release after it.
+
+    Buffers numbered from `count` on live from the first step that uses them to the last; results live to the end.
     """
     first: dict[int, int] = {}
     last: dict[int, int] = {}
@@ -532,7 +545,7 @@ def _planned(device: Device, steps: list[Step], count: int, results: list[int]) 
 
 def _in_child() -> None:
     global _changing
-    _changing = threading.RLock()  # another thread of the parent may have held the old one
+    _changing = threading.RLock()  # another thread of the parent may have held the old lock
 
 
 on_fork(_in_child)

@@ -1,6 +1,6 @@
-"""Running results along an axis: sums, products, extremes, and what is composed of them.
+"""Cumulative operations (scans) along an axis: sums, products, min/max, differences, and trapezoidal integrals.
 
-Enters: tensors. Leaves: new tensors, recorded. Sums and products of 16-bit floats are kept in f32.
+Sums and products of 16-bit floats accumulate in f32.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ __all__ = [
 ]  # fmt: skip
 
 MOST = 1024
-"""Elements that one invocation walks before lines are cut."""
+"""Longest segment that one invocation scans; longer rows are split."""
 
 SIDE = 128
-"""Invocations of a GPU that walk a line of neighbours together."""
+"""Invocations of a GPU workgroup that scan a contiguous row together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """How elements are combined, what changes nothing, the name of the collective, and what reduces a segment."""
+    """A scan operator: combine function, identity, subgroup collective, and the reducer for segment totals."""
 
     combine: Any
     start: float
@@ -56,7 +56,7 @@ LOG_SUM = Running(kernels.log_add, -math.inf)
 
 
 def _last(array: DeviceArray) -> DeviceArray:
-    """(before, along, after) as (before, after, along)."""
+    """View (before, along, after) as (before, after, along)."""
     (a, r, b), (p, q, s) = array.shape, array.strides
     return DeviceArray(array.buffer, array.offset, array.dtype, (a, b, r), (p, s, q))
 
@@ -64,13 +64,16 @@ def _last(array: DeviceArray) -> DeviceArray:
 def _launch(
     how: Running, x: DeviceArray, ends: DeviceArray, y: DeviceArray, accumulate: DType, *, seeded: bool = False
 ) -> None:
-    """Running results of lines (a, b, r), and their ends; with `seeded` what is in `ends` comes before each line."""
+    """Scan rows (a, b, r) and store each row's total in `ends`.
+
+    If seeded, `ends` holds each row's initial value on entry.
+    """
     start = how.start if accumulate.is_float else int(how.start)
     options = (how.combine, start, accumulate, seeded)
-    neighbours = x.strides[2] == 1 and x.shape[2] >= 32
-    if neighbours and x.device.caps.kind == "llvm-cpu":
+    is_contiguous = x.strides[2] == 1 and x.shape[2] >= 32
+    if is_contiguous and x.device.caps.kind == "llvm-cpu":
         kernels.running_four(*_wide(x, ends, y), *options)
-    elif neighbours and how.collective and device_class(x.device) == "gpu":
+    elif is_contiguous and how.collective and device_class(x.device) == "gpu":
         run = kernels.running_rows(how.collective, SIDE, x.device.caps.subgroup_size)
         run(x, ends, y, *options, min(line_limit(x), MOST))
     else:
@@ -78,7 +81,7 @@ def _launch(
 
 
 def _running(how: Running, x: DeviceArray, y: DeviceArray, accumulate: DType) -> None:
-    """Walks the lines of (a, b, r); long ones in segments, each from what the sums before it come to."""
+    """Scan the rows of (a, b, r); long rows are split into segments, each starting from the preceding total."""
     a, b, n = x.shape
     if n <= MOST:
         _launch(how, x, creation.allocate((a, b), accumulate, x.device), y, accumulate)
@@ -93,7 +96,7 @@ def _running(how: Running, x: DeviceArray, y: DeviceArray, accumulate: DType) ->
 
 
 def _as_tiled(x: DeviceArray, y: DeviceArray) -> tuple[DeviceArray, DeviceArray] | None:
-    """(a, b, r) as lines of neighbours (l, r), for a GPU to take in tiles; None where they aren't."""
+    """View (a, b, r) as contiguous rows (l, r) for the tiled GPU scan, or return None if it doesn't apply."""
     (a, b, n), caps = x.shape, x.device.caps
     if device_class(x.device) != "gpu" or x.strides[2] != 1 or y.strides[2] != 1 or caps.subgroup_size > 64:
         return None
@@ -111,7 +114,7 @@ def _as_tiled(x: DeviceArray, y: DeviceArray) -> tuple[DeviceArray, DeviceArray]
 
 
 def _running_in_tiles(how: Running, x: DeviceArray, y: DeviceArray, accumulate: DType) -> None:
-    """Totals of the tiles, what comes before each, then the tiles."""
+    """Scan in three passes: reduce each tile, scan the tile totals, then scan each tile from its prefix."""
     lines, n = x.shape
     count, size = -(-n // tiles.TILE), x.device.caps.subgroup_size
     start = how.start if accumulate.is_float else int(how.start)
@@ -123,7 +126,10 @@ def _running_in_tiles(how: Running, x: DeviceArray, y: DeviceArray, accumulate: 
 
 
 def _running_from_sums(how: Running, x: DeviceArray, y: DeviceArray, accumulate: DType) -> None:
-    """Sums of the segments first, then running sums of these, then each segment from there: nothing is written twice."""
+    """Scan in three passes: reduce the segments, scan their totals, then scan each segment from its prefix.
+
+    The output is written only once.
+    """
     lines, n = x.shape
     size, whole, rest = _cut(n)
     totals = reduce_axes(_segments(x, 0, whole, size), (2,), how.reducer or SUM.reducer, accumulate, accumulate)
@@ -143,26 +149,26 @@ def _running_from_sums(how: Running, x: DeviceArray, y: DeviceArray, accumulate:
 
 
 def _as_lines(array: DeviceArray) -> DeviceArray:
-    """(lines, r) as (1, lines, r)."""
+    """View (rows, r) as (1, rows, r)."""
     return DeviceArray(array.buffer, array.offset, array.dtype, (1, *array.shape), (0, *array.strides))
 
 
 def _without(array: DeviceArray, axis: int, i: int) -> DeviceArray:
-    """The slice of three axes at one place of an axis, without that axis."""
+    """Return the slice at index i of an axis of a 3-d array, without that axis."""
     offset = array.offset + i * array.strides[axis] * array.dtype.itemsize
     shape, strides = (tuple(v for n, v in enumerate(w) if n != axis) for w in (array.shape, array.strides))
     return DeviceArray(array.buffer, offset, array.dtype, shape, strides)
 
 
 def _segments(array: DeviceArray, start: int, count: int, size: int) -> DeviceArray:
-    """Segments of the lines of (b, r), as (b, count, size)."""
+    """View `count` segments of each row of (b, r), from `start`, as (b, count, size)."""
     line, step = array.strides
     offset = array.offset + start * step * array.dtype.itemsize
     return DeviceArray(array.buffer, offset, array.dtype, (array.shape[0], count, size), (line, size * step, step))
 
 
 def _cut(n: int) -> tuple[int, int, int]:
-    """Size of segments, how many are whole, and the rest."""
+    """Return the segment size, the number of full segments, and the remainder."""
     size = min(MOST, max(32, math.isqrt(n)))
     return (size, *divmod(n, size))
 
@@ -223,55 +229,56 @@ def _along(run: Any, name: str, x: Tensor, dim: int, dtype: Any) -> Tensor:
 
 @whole("cumsum")
 def cumsum(x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
-    """Running sums along an axis; integers and bool in i64 unless dtype= says otherwise."""
+    """Return the cumulative sum along an axis; integers and bool are summed in i64 unless dtype is given."""
     return _along(_cumsum, "cumsum", x, dim, dtype)
 
 
 @whole("cumprod")
 def cumprod(x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
-    """Running products along an axis; integers and bool in i64 unless dtype= says otherwise."""
+    """Return the cumulative product along an axis; integers and bool are multiplied in i64 unless dtype is given."""
     return _along(_cumprod, "cumprod", x, dim, dtype)
 
 
 @whole("logcumsumexp")
 def logcumsumexp(x: Tensor, dim: int) -> Tensor:
-    """log of the running sums of exp(x) along an axis, without overflow."""
+    """Return the logarithm of the cumulative sum of exp(x) along an axis, without overflow."""
     if not x.dtype.is_float:
         raise DTypeError(f"logcumsumexp() takes floats, found {x.dtype!r}: convert with .to(vk.f32)")
     return _along(_logcumsumexp, "logcumsumexp", x, dim, None)
 
 
-# -- extremes
+# -- cumulative min/max
 
 
-def _walk_extremes(takes: Any, x: DeviceArray, known: DeviceArray, y: DeviceArray, where: DeviceArray) -> None:
-    """Running extremes of (a, b, r) and their places, from values and their known places."""
+def _walk_extremes(takes: Any, x: DeviceArray, positions: DeviceArray, y: DeviceArray, where: DeviceArray) -> None:
+    """Compute the cumulative min/max of (a, b, r) and their indices; `positions` holds the index of each element."""
     a, b, n = x.shape
     options = (takes, arithmetic_type(x.dtype))
     limit = min(line_limit(x), MOST)
     if n <= MOST:
-        ends, places = (creation.allocate((a, b), d, x.device) for d in (x.dtype, dtypes.i64))
-        kernels.running_extremes(x, known, ends, places, y, where, *options, limit)
+        ends, end_indices = (creation.allocate((a, b), d, x.device) for d in (x.dtype, dtypes.i64))
+        kernels.running_extremes(x, positions, ends, end_indices, y, where, *options, limit)
         return
     for i in range(a):
-        parts = [_without(array, 0, i) for array in (x, known, y, where)]
+        parts = [_without(array, 0, i) for array in (x, positions, y, where)]
         _extremes_long(takes, *parts)
 
 
-def _extremes_long(takes: Any, x: DeviceArray, known: DeviceArray, y: DeviceArray, where: DeviceArray) -> None:
+def _extremes_long(takes: Any, x: DeviceArray, positions: DeviceArray, y: DeviceArray, where: DeviceArray) -> None:
     lines, n = x.shape
     size, whole, rest = _cut(n)
     options = (takes, arithmetic_type(x.dtype))
     limit = min(line_limit(x), MOST)
     ends, before = (creation.allocate((lines, whole), x.dtype, x.device) for _ in range(2))
-    places, earlier = (creation.allocate((lines, whole), dtypes.i64, x.device) for _ in range(2))
+    end_indices, earlier_indices = (creation.allocate((lines, whole), dtypes.i64, x.device) for _ in range(2))
     spare, unused = (creation.allocate((lines, 1), d, x.device) for d in (x.dtype, dtypes.i64))
-    for begin, count, length, e, p in ((0, whole, size, ends, places), (whole * size, 1, rest, spare, unused)):
+    for begin, count, length, e, p in ((0, whole, size, ends, end_indices), (whole * size, 1, rest, spare, unused)):
         if length:
-            parts = [_segments(array, begin, count, length) for array in (x, known, y, where)]
+            parts = [_segments(array, begin, count, length) for array in (x, positions, y, where)]
             kernels.running_extremes(*parts[:2], e, p, *parts[2:], *options, limit)
     rows = [
-        DeviceArray(e.buffer, 0, e.dtype, (1, lines, whole), (0, whole, 1)) for e in (ends, places, before, earlier)
+        DeviceArray(e.buffer, 0, e.dtype, (1, lines, whole), (0, whole, 1))
+        for e in (ends, end_indices, before, earlier_indices)
     ]
     _walk_extremes(takes, *rows)
     for begin, count, length, first in ((size, whole - 1, size, 0), (whole * size, 1, rest, whole - 1)):
@@ -279,7 +286,7 @@ def _extremes_long(takes: Any, x: DeviceArray, known: DeviceArray, y: DeviceArra
             continue
         heads = [
             DeviceArray(e.buffer, first * e.dtype.itemsize, e.dtype, (lines, count), (whole, 1))
-            for e in (before, earlier)
+            for e in (before, earlier_indices)
         ]
         kernels.with_before(*heads, *(_segments(array, begin, count, length) for array in (y, where)), *options)
 
@@ -289,39 +296,45 @@ def _extremes(x: Tensor, dim: int, name: str, takes: Any) -> Extreme:
         axis_of(dim, 1, name)
         return Extreme(x.clone(), creation.zeros((), dtype=dtypes.i64, device=x.device))
     axis = axis_of(dim, x.ndim, name)
-    places = creation.allocate(x.shape, dtypes.i64, x.device)
+    index_array = creation.allocate(x.shape, dtypes.i64, x.device)
     values = creation.allocate(x.shape, x.dtype, x.device)
     if 0 not in x.shape:
-        known = creation.arange(x.shape[axis], device=x.device)._array
+        positions = creation.arange(x.shape[axis], device=x.device)._array
         shape = tuple(x.shape[axis] if i == axis else 1 for i in range(x.ndim))
         wide = views.expand(
-            Tensor(DeviceArray(known.buffer, 0, known.dtype, shape, contiguous_strides(shape))), x.shape
+            Tensor(DeviceArray(positions.buffer, 0, positions.dtype, shape, contiguous_strides(shape))), x.shape
         )
-        parts = [_last(three_axes(a, axis)) for a in (x._array, wide.contiguous()._array, values, places)]
+        parts = [_last(three_axes(a, axis)) for a in (x._array, wide.contiguous()._array, values, index_array)]
         _walk_extremes(takes, *parts)
-    indices = Tensor(places)
+    indices = Tensor(index_array)
     return Extreme(gather(x, axis, indices) if x.requires_grad and x.numel() else Tensor(values), indices)
 
 
 @whole("cummax")
 def cummax(x: Tensor, dim: int) -> Extreme:
-    """Running maxima along an axis, and where they lie (of equal ones the last); NaN stays from where it stands."""
+    """Return (values, indices) of the cumulative maximum along an axis.
+
+    Of equal elements the last index is returned. NaN propagates.
+    """
     return _extremes(x, dim, "cummax", kernels.larger)
 
 
 @whole("cummin")
 def cummin(x: Tensor, dim: int) -> Extreme:
-    """Running minima along an axis, and where they lie (of equal ones the last); NaN stays from where it stands."""
+    """Return (values, indices) of the cumulative minimum along an axis.
+
+    Of equal elements the last index is returned. NaN propagates.
+    """
     return _extremes(x, dim, "cummin", kernels.smaller)
 
 
-# -- differences and areas
+# -- differences and integrals
 
 
 @whole("diff")
 @widened
 def diff(x: Any, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None) -> Tensor:
-    """Differences of neighbours along an axis, taken n times; of bool whether they differ."""
+    """Return the n-th differences of adjacent elements along an axis; for bool, True where they differ."""
     if x.ndim == 0:
         raise ShapeError("diff() takes a tensor with at least one axis")
     axis = axis_of(dim, x.ndim, "diff")
@@ -340,7 +353,7 @@ def diff(x: Any, n: int = 1, dim: int = -1, prepend: Tensor | None = None, appen
 
 
 def _areas(name: str, y: Any, x: Any, dx: Any, dim: int) -> Tensor:
-    """The trapezoids between neighbours along an axis."""
+    """Return the areas of the trapezoids between adjacent elements along an axis."""
     axis = axis_of(dim, y.ndim, name)
     size = max(y.shape[axis] - 1, 0)
     middle = narrow(y, axis, min(1, y.shape[axis]), size) + narrow(y, axis, 0, size)
@@ -354,7 +367,7 @@ def _areas(name: str, y: Any, x: Any, dx: Any, dim: int) -> Tensor:
 
 @widened
 def trapezoid(y: Any, x: Any = None, *, dx: Any = 1, dim: int = -1) -> Tensor:
-    """The area under y along an axis by the trapezoidal rule, at places x or `dx` apart."""
+    """Integrate y along an axis by the trapezoidal rule, sampled at x or at spacing `dx`."""
     if x is not None and dx != 1:
         raise ArgumentError("trapezoid() takes x or dx, not both")
     return _areas("trapezoid", y, x, dx, dim).sum(dim)
@@ -362,7 +375,7 @@ def trapezoid(y: Any, x: Any = None, *, dx: Any = 1, dim: int = -1) -> Tensor:
 
 @widened
 def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = 1, dim: int = -1) -> Tensor:
-    """Running areas under y along an axis by the trapezoidal rule, at places x or `dx` apart."""
+    """Return the cumulative integral of y along an axis by the trapezoidal rule, sampled at x or at spacing `dx`."""
     if x is not None and dx != 1:
         raise ArgumentError("cumulative_trapezoid() takes x or dx, not both")
     return cumsum(_areas("cumulative_trapezoid", y, x, dx, dim), dim)

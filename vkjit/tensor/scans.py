@@ -1,7 +1,4 @@
-"""Triangles of matrices, and padding.
-
-Enters: tensors. Leaves: new tensors, recorded.
-"""
+"""Triangular matrices, padding, and coordinate grids."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ __all__ = ["meshgrid", "pad", "tril", "triu"]
 
 @operation("triangle")
 def triangle(x: Tensor, *, diagonal: int, upper: bool) -> Tensor:
-    """x on one side of a diagonal of its last two axes, else 0."""
+    """Return x with the elements on one side of a diagonal of its last two axes kept and the others set to 0."""
     out = creation.allocate(x.shape, x.dtype, x.device)
     if 0 not in x.shape:
         shape = (math.prod(x.shape[:-2]), *x.shape[-2:])
@@ -51,13 +48,13 @@ def _matrix(x: Tensor, name: str) -> Tensor:
 
 @whole("tril")
 def tril(x: Tensor, diagonal: int = 0) -> Tensor:
-    """The matrices' part on and below a diagonal, 0 above it."""
+    """Return the lower triangle of matrices: elements above the diagonal are set to 0."""
     return triangle(_matrix(x, "tril"), diagonal=diagonal, upper=False)
 
 
 @whole("triu")
 def triu(x: Tensor, diagonal: int = 0) -> Tensor:
-    """The matrices' part on and above a diagonal, 0 below it."""
+    """Return the upper triangle of matrices: elements below the diagonal are set to 0."""
     return triangle(_matrix(x, "triu"), diagonal=diagonal, upper=True)
 
 
@@ -75,7 +72,7 @@ def _pad_constant(x: Tensor, *, widths: tuple[tuple[int, int], ...], value: floa
 
 
 def _cropped(x: Tensor, widths: list[tuple[int, int]]) -> Tensor:
-    """Negative widths take elements away."""
+    """Apply the negative widths, which remove elements."""
     for axis, (low, high) in enumerate(widths):
         if low < 0 or high < 0:
             start = max(-low, 0)
@@ -89,23 +86,23 @@ def _cropped(x: Tensor, widths: list[tuple[int, int]]) -> Tensor:
 
 
 def _sources(extent: int, low: int, high: int, mode: str) -> Any:
-    """Which element each place of a padded axis shows."""
-    places = np.arange(-low, extent + high)
+    """Return the source index of each element of a padded axis."""
+    positions = np.arange(-low, extent + high)
     if mode == "replicate":
-        return np.clip(places, 0, extent - 1)
+        return np.clip(positions, 0, extent - 1)
     if mode == "circular":
-        return places % extent
+        return positions % extent
     period = max(2 * (extent - 1), 1)
-    folded = np.abs(places) % period
+    folded = np.abs(positions) % period
     return np.where(folded >= extent, period - folded, folded)
 
 
 @whole("pad")
 def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0.0) -> Tensor:
-    """x with elements put before and after its last axes; negative widths take elements away.
+    """Pad the last axes of x; negative widths crop.
 
     pad: (before, after) of the last axis, then of the one before it, and so on. mode: "constant" (`value`), "reflect"
-    (mirrored without the edge), "replicate" (the edge), "circular".
+    (mirrored without repeating the edge), "replicate" (the edge), or "circular".
     """
     if len(pad) % 2 or len(pad) > 2 * x.ndim:
         raise ArgumentError(f"pad() takes two widths per axis, for at most {x.ndim} axes; found {tuple(pad)}")
@@ -118,10 +115,10 @@ def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0.
         and 0 not in x.shape
         and all(e + low + high >= 0 for e, (low, high) in zip(x.shape, widths, strict=True))
     ):
-        for axis, (low, high) in enumerate(widths):  # as PyTorch has it, edges are those of the whole tensor
+        for axis, (low, high) in enumerate(widths):  # as in PyTorch, edges are those of the uncropped tensor
             if low or high:
-                places = _sources(x.shape[axis], low, high, mode)
-                x = index_select(x, axis, creation.upload(places, dtypes.i64, x.device))
+                sources = _sources(x.shape[axis], low, high, mode)
+                x = index_select(x, axis, creation.upload(sources, dtypes.i64, x.device))
         return x
     x = _cropped(x, widths)
     positive = tuple((max(low, 0), max(high, 0)) for low, high in widths)
@@ -130,8 +127,8 @@ def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0.
     for axis, (low, high) in enumerate(positive):
         if not low and not high:
             continue
-        most = x.shape[axis] - (mode == "reflect")
-        if x.shape[axis] == 0 or (mode != "replicate" and max(low, high) > most):
+        limit = x.shape[axis] - (mode == "reflect")
+        if x.shape[axis] == 0 or (mode != "replicate" and max(low, high) > limit):
             raise ShapeError(
                 f"pad(mode={mode!r}): widths {low} and {high} are too large for the {x.shape[axis]} elements of axis "
                 f"{axis}"
@@ -142,7 +139,7 @@ def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0.
 
 
 def meshgrid(*vectors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
-    """Coordinates of all points of a grid, one tensor per axis; `indexing="xy"` exchanges the first two axes."""
+    """Return the coordinates of all grid points, one tensor per axis; `indexing="xy"` swaps the first two axes."""
     if indexing not in ("ij", "xy"):
         raise ArgumentError(f'meshgrid(indexing=...) is "ij" or "xy", found {indexing!r}')
     tensors = tuple(vectors[0]) if len(vectors) == 1 and isinstance(vectors[0], (list, tuple)) else vectors

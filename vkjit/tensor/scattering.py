@@ -1,6 +1,6 @@
-"""More writes at positions: combined with what is there, filled, copied, through masks and flat positions.
+"""Further scatter operations: scatter and index reductions, index copy and fill, masked and flat-index writes.
 
-Enters: tensors, positions (integers, negative ones from the end) or masks. Leaves: new tensors, recorded.
+Indices are integers, negative ones count from the end. Results are new tensors.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-# -- combined
+# -- scatter reductions
 
 
 _COMBINATIONS = {"prod": kernels.multiply, "amax": kernels.greater, "amin": kernels.smaller}
@@ -49,8 +49,10 @@ def _neutral(x: Tensor, reduce: str) -> Any:
 def scatter_reduce(
     x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
-    """x with src[.., n, ..] combined into [.., index[.., n, ..], ..] by "sum", "prod", "mean", "amax" or "amin";
-    include_self=False leaves x's own values out where something is written.
+    """Return a copy of x with src[.., n, ..] reduced into [.., index[.., n, ..], ..].
+
+    reduce is "sum", "prod", "mean", "amax" or "amin". include_self=False excludes x's own values where something is
+    written.
     """
     if reduce not in ("sum", "prod", "mean", "amax", "amin"):
         raise ArgumentError(f'scatter_reduce(reduce=...) is "sum", "prod", "mean", "amax" or "amin", found {reduce!r}')
@@ -79,8 +81,9 @@ _REDUCTIONS = {"prod": "prod", "mean": "mean", "amax": "amax", "amin": "amin"}
 def index_reduce(
     x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
-    """x with the slices of source combined ("prod", "mean", "amax", "amin") into those that a vector of positions
-    names.
+    """Return a copy of x with the slices of source reduced into the slices given by an index vector.
+
+    reduce is "prod", "mean", "amax" or "amin". include_self=False excludes x's own values where something is written.
     """
     if reduce not in _REDUCTIONS:
         raise ArgumentError(f'index_reduce(reduce=...) is "prod", "mean", "amax" or "amin", found {reduce!r}')
@@ -95,7 +98,7 @@ def index_reduce(
 
 
 def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
-    """x with the slices that a vector of positions names replaced by those of source."""
+    """Return a copy of x with the slices given by an index vector replaced by those of source."""
     if x.ndim == 0:
         return reshape(index_copy(lifted(x), dim, index, lifted(source)), ())
     axis = axis_of(dim, x.ndim, "index_copy")
@@ -103,7 +106,7 @@ def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
 
 
 def index_fill(x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
-    """x with the slices that a vector of positions names filled with a number or a 0-d tensor."""
+    """Return a copy of x with the slices given by an index vector filled with a scalar or a 0-d tensor."""
     if x.ndim == 0:
         return reshape(index_fill(lifted(x), dim, index, value), ())
     axis = axis_of(dim, x.ndim, "index_fill")
@@ -119,14 +122,14 @@ def index_fill(x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
 
 
 def index_put(x: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
-    """x with `values` written (or added) at x[indices], a tuple of position tensors and masks."""
+    """Return a copy of x with `values` written (or added) at x[indices], a tuple of index tensors and masks."""
     index = tuple(indices)
     if not accumulate:
         value = values.to(x.dtype) if isinstance(values, Tensor) else values
         return indexing.put(x, value, plan=indexing.parse(x, index))
     plan = indexing.parse(x, index)
-    positions = creation.arange(x.numel(), device=x.device)
-    flat = reshape(indexing.get_planned(reshape(positions, x.shape), plan), -1)
+    flat_indices = creation.arange(x.numel(), device=x.device)
+    flat = reshape(indexing.get_planned(reshape(flat_indices, x.shape), plan), -1)
     shape = indexing.get_planned(x.detach(), plan).shape
     source = (
         expand(values, shape)
@@ -136,17 +139,17 @@ def index_put(x: Tensor, indices: Any, values: Any, accumulate: bool = False) ->
     return _at_flat(x, flat, source, add=True)
 
 
-def _at_flat(x: Tensor, places: Tensor, source: Tensor, *, add: bool) -> Tensor:
-    """x with values written or added at positions in its C order."""
-    if places.numel() == 0:
+def _at_flat(x: Tensor, positions: Tensor, source: Tensor, *, add: bool) -> Tensor:
+    """Return a copy of x with values written or added at flat (C-order) indices."""
+    if positions.numel() == 0:
         return x.clone()
     line, values = reshape(x, (x.numel(),)), reshape(source, (source.numel(),))
-    flat = reshape(places, (places.numel(),))
+    flat = reshape(positions, (positions.numel(),))
     return reshape((scatter_add if add else scatter)(line, 0, flat, values), x.shape)
 
 
 def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
-    """x with source's elements written (or added) at positions in its C order."""
+    """Return a copy of x with source's elements written (or added) at flat (C-order) indices."""
     if source.dtype is not x.dtype or source.numel() != index.numel():
         raise ShapeError(
             f"put() takes as many values of {x.dtype!r} as positions, found {source.dtype!r} {source.shape}"
@@ -155,21 +158,21 @@ def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> T
 
 
 def take(x: Tensor, index: Tensor) -> Tensor:
-    """x's elements at positions in its C order; the result has index's shape."""
+    """Return x's elements at flat (C-order) indices, in index's shape."""
     return take_along(reshape(x, (x.numel(),)), dim=0, index=index)
 
 
 def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
-    """x with source's elements, in order, where the mask (broadcast) is true; waits for their number."""
+    """Return a copy of x with source's elements, in order, where the broadcast mask is True; waits for the device."""
     if source.dtype is not x.dtype or mask.dtype.kind != "bool":
         raise DTypeError(
             f"masked_scatter() takes a mask of bool and a source of {x.dtype!r}, found {mask.dtype!r} and {source.dtype!r}"
         )
     shape = broadcast_shapes(x.shape, mask.shape)
     wide, flags = expand(x, shape), expand(mask, shape)
-    places = places_of(flags)
-    count = places.shape[0]
+    positions = places_of(flags)
+    count = positions.shape[0]
     if source.numel() < count:
         raise ShapeError(f"masked_scatter(): the mask names {count} elements, the source has {source.numel()}")
     values = narrow(reshape(source, (source.numel(),)), 0, 0, count)
-    return _at_flat(wide, places, values, add=False)
+    return _at_flat(wide, positions, values, add=False)

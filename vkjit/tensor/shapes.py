@@ -1,6 +1,6 @@
-"""More of shapes: ranks raised, parts taken apart and put back, diagonals, grids of positions.
+"""Further shape operations: rank, splitting and stacking, windows, diagonals, and index grids.
 
-Enters: tensors. Leaves: views where the elements allow it, else new tensors; all recorded.
+Results are views where possible, else new tensors.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def _each(name: str, tensors: tuple[Any, ...], raise_rank: Any) -> Any:
     flat = tuple(tensors[0]) if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors
     if not all(isinstance(x, Tensor) for x in flat):
         raise ArgumentError(f"{name}() takes tensors")
-    found = tuple(raise_rank(x) for x in flat)
-    return found[0] if len(tensors) == 1 and isinstance(tensors[0], Tensor) else found
+    results = tuple(raise_rank(x) for x in flat)
+    return results[0] if len(tensors) == 1 and isinstance(tensors[0], Tensor) else results
 
 
 def _at_least_2(x: Tensor) -> Tensor:
@@ -65,32 +65,35 @@ def _at_least_3(x: Tensor) -> Tensor:
 
 
 def atleast_1d(*tensors: Any) -> Any:
-    """Tensors with at least one axis: 0-d ones become vectors. One tensor gives one, several (or a list) a tuple."""
+    """Return tensors with at least one axis; 0-d tensors become vectors.
+
+    A single tensor returns a tensor; several, or a list, return a tuple.
+    """
     return _each("atleast_1d", tensors, lambda x: reshape(x, 1) if x.ndim == 0 else x)
 
 
 def atleast_2d(*tensors: Any) -> Any:
-    """Tensors with at least two axes: vectors become rows."""
+    """Return tensors with at least two axes; vectors become rows."""
     return _each("atleast_2d", tensors, _at_least_2)
 
 
 def atleast_3d(*tensors: Any) -> Any:
-    """Tensors with at least three axes: (n,) gives (1, n, 1), (m, n) gives (m, n, 1)."""
+    """Return tensors with at least three axes: (n,) becomes (1, n, 1), (m, n) becomes (m, n, 1)."""
     return _each("atleast_3d", tensors, _at_least_3)
 
 
 def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
-    """The shape that all these broadcast to; ShapeError where there is none."""
+    """Return the common broadcast shape. Raises ShapeError if there is none."""
     return common_shape(*(as_shape((s,)) if isinstance(s, int) else tuple(s) for s in shapes))
 
 
 def reshape_as(x: Tensor, other: Tensor) -> Tensor:
-    """x in other's shape."""
+    """Return x in other's shape."""
     return reshape(x, other.shape)
 
 
 def sum_to_size(x: Tensor, *size: Any) -> Tensor:
-    """x summed over the axes along which a tensor of that shape would be stretched to x's."""
+    """Sum x over its broadcast axes down to the given shape, which must broadcast to x's."""
     from .reductions import sum
 
     target = as_shape(size)
@@ -103,28 +106,26 @@ def sum_to_size(x: Tensor, *size: Any) -> Tensor:
     return reshape(sum(x, axes, True), target) if target != x.shape else x
 
 
-# -- joined and taken apart
+# -- stacking and splitting
 
 
 def dstack(tensors: Sequence[Tensor]) -> Tensor:
-    """Joined along axis 2."""
+    """Concatenate along axis 2, after `atleast_3d`."""
     return cat([_at_least_3(x) for x in tensors], 2)
 
 
 def column_stack(tensors: Sequence[Tensor]) -> Tensor:
-    """Vectors as columns, matrices side by side."""
+    """Concatenate along axis 1, with vectors as columns."""
     return cat([reshape(x, (x.numel(), 1)) if x.ndim < 2 else x for x in tensors], 1)
 
 
 def split_with_sizes(x: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
-    """Parts of the sizes listed along an axis."""
+    """Split an axis into parts of the given sizes."""
     return split(x, list(split_sizes), dim)
 
 
 def tensor_split(x: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
-    """Parts along an axis: so many of nearly equal size (the first ones larger by 1), or cut before the positions
-    listed.
-    """
+    """Split an axis into a number of nearly equal parts (the first ones larger by 1), or at the given indices."""
     axis = axis_of(dim, x.ndim, "tensor_split")
     extent = x.shape[axis]
     if isinstance(indices_or_sections, Tensor):
@@ -150,37 +151,37 @@ def _split_along(name: str, x: Tensor, sections: Any, axis: int, least: int) -> 
 
 
 def hsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """Equal parts, or parts cut at positions, along axis 1 (vectors: axis 0)."""
+    """Split along axis 1 (axis 0 for vectors), into equal parts or at indices."""
     return _split_along("hsplit", x, indices_or_sections, 0 if x.ndim == 1 else 1, 1)
 
 
 def vsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """Equal parts, or parts cut at positions, along axis 0."""
+    """Split along axis 0, into equal parts or at indices."""
     return _split_along("vsplit", x, indices_or_sections, 0, 2)
 
 
 def dsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """Equal parts, or parts cut at positions, along axis 2."""
+    """Split along axis 2, into equal parts or at indices."""
     return _split_along("dsplit", x, indices_or_sections, 2, 3)
 
 
-# -- order
+# -- reordering
 
 
 def fliplr(x: Tensor) -> Tensor:
-    """Axis 1 reversed."""
+    """Reverse axis 1."""
     if x.ndim < 2:
         raise ShapeError(f"fliplr() takes a tensor with at least 2 axes, found shape {x.shape}")
     return flip(x, 1)
 
 
 def flipud(x: Tensor) -> Tensor:
-    """Axis 0 reversed."""
+    """Reverse axis 0."""
     return flip(x, 0)
 
 
 def rot90(x: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
-    """Turned k times by 90 degrees in the plane of two axes, from the first towards the second."""
+    """Rotate by k times 90 degrees in the plane of two axes, from the first towards the second."""
     if len(dims) != 2 or x.ndim < 2:
         raise ShapeError(f"rot90() turns the plane of two axes, found dims {tuple(dims)} of shape {x.shape}")
     a, b = (axis_of(d, x.ndim, "rot90") for d in dims)
@@ -206,7 +207,7 @@ def _windows(x: Tensor, *, dim: int, size: int, step: int) -> Tensor:
 
 
 def unfold(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
-    """All windows of `size` along an axis, `step` apart, as a new last axis (a view)."""
+    """Return all windows of `size` along an axis, `step` apart, as a new last axis (a view)."""
     if x.ndim == 0:
         return narrow(reshape(x, 1), 0, 0, size)
     axis = axis_of(dimension, x.ndim, "unfold")
@@ -221,7 +222,7 @@ def unfold(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
 
 
 def diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
-    """Matrices of zeros, along two new axes, with x's last axis on a diagonal."""
+    """Return matrices, along two new axes, with x's last axis on a diagonal and zeros elsewhere."""
     if x.ndim == 0:
         raise ShapeError("diag_embed() takes a tensor with at least 1 axis")
     size = x.shape[-1] + abs(offset)
@@ -233,7 +234,7 @@ def diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Te
 
 
 def diag(x: Tensor, diagonal: int = 0) -> Tensor:
-    """Of a vector the matrix with it on a diagonal, of a matrix the diagonal, copied."""
+    """Return a matrix with a vector on its diagonal, or a copy of a matrix's diagonal."""
     if x.ndim == 1:
         return diag_embed(x, diagonal)
     if x.ndim != 2:
@@ -246,16 +247,16 @@ def _diagonal(x: Tensor, offset: int) -> Tensor:
 
 
 def diagflat(x: Tensor, offset: int = 0) -> Tensor:
-    """The matrix with x's elements on a diagonal."""
+    """Return a matrix with x's flattened elements on a diagonal."""
     return diag_embed(reshape(x, (x.numel(),)), offset)
 
 
-# -- parts put in
+# -- replacing parts
 
 
 @operation("replace_part")
 def replace_part(x: Tensor, src: Tensor, *, shape: tuple[int, ...], strides: tuple[int, ...], start: int) -> Tensor:
-    """A copy of x with src written where the view of its C order with this shape and these strides lies."""
+    """Return a copy of x with src written to the view of its C order given by shape, strides and start."""
     from .copies import copy_values
 
     out = creation.allocate(x.shape, x.dtype, x.device)
@@ -266,7 +267,7 @@ def replace_part(x: Tensor, src: Tensor, *, shape: tuple[int, ...], strides: tup
 
 
 def _replaced(name: str, x: Tensor, src: Tensor, take: Any) -> Tensor:
-    """The copy with `take(copy)` replaced by src."""
+    """Return a copy of x in which the part `take(copy)` is replaced by src."""
     from ..runtime.interface import DeviceArray, contiguous_strides
 
     plain = Tensor(DeviceArray(x._array.buffer, 0, x.dtype, x.shape, contiguous_strides(x.shape)))
@@ -278,48 +279,48 @@ def _replaced(name: str, x: Tensor, src: Tensor, take: Any) -> Tensor:
 
 
 def diagonal_scatter(x: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """A copy of x with a diagonal replaced."""
+    """Return a copy of x with a diagonal replaced by src."""
     return _replaced("diagonal_scatter", x, src, lambda c: diagonal(c, offset, dim1, dim2))
 
 
 def select_scatter(x: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
-    """A copy of x with the slice at one index of an axis replaced."""
+    """Return a copy of x with the slice at one index of an axis replaced by src."""
     return _replaced("select_scatter", x, src, lambda c: c.select(dim, index))
 
 
 def slice_scatter(
     x: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Tensor:
-    """A copy of x with the elements start:end:step of an axis replaced."""
+    """Return a copy of x with the elements start:end:step of an axis replaced by src."""
     axis = axis_of(dim, x.ndim, "slice_scatter")
     index = (slice(None),) * axis + (slice(start, end, step),)
     return _replaced("slice_scatter", x, src, lambda c: c[index])
 
 
-# -- grids and positions
+# -- grids and indices
 
 
 def cartesian_prod(*tensors: Tensor) -> Tensor:
-    """All choices of one element of each vector, one row each."""
+    """Return the Cartesian product of vectors, one combination per row."""
     if len(tensors) == 1:
         return tensors[0]
     return stack([reshape(g, (g.numel(),)) for g in meshgrid(*tensors)], 1)
 
 
 def combinations(x: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
-    """All choices of r elements of a vector in order, one row each."""
+    """Return all combinations of r elements of a vector, in order, one per row."""
     if x.ndim != 1:
         raise ShapeError(f"combinations() takes a vector, found shape {x.shape}")
     if r == 0:
         return creation.empty(0, dtype=x.dtype, device=x.device)
     pick = choose_again if with_replacement else choose
-    places = np.asarray(list(pick(range(x.numel()), r)), np.int64).reshape(-1, r)
-    index = creation.upload(places.reshape(-1), dtypes.i64, x.device)
-    return reshape(index_select(x, 0, index), places.shape)
+    choices = np.asarray(list(pick(range(x.numel()), r)), np.int64).reshape(-1, r)
+    index = creation.upload(choices.reshape(-1), dtypes.i64, x.device)
+    return reshape(index_select(x, 0, index), choices.shape)
 
 
 def block_diag(*tensors: Tensor) -> Tensor:
-    """The matrices along the diagonal of a matrix of zeros; vectors count as rows."""
+    """Return a block-diagonal matrix of the given matrices; vectors count as rows."""
     blocks = [_at_least_2(x) for x in tensors]
     dtype = blocks[0].dtype
     for block in blocks[1:]:
@@ -335,40 +336,40 @@ def block_diag(*tensors: Tensor) -> Tensor:
 builtin_sum = sum
 
 
-def _triangle_indices(row: int, col: int, offset: int, dtype: Any, device: Any, places: Any) -> Tensor:
-    found = np.stack(places(row, offset, col)).astype(np.int64)
-    return creation.upload(found, creation.as_dtype(dtype), device)
+def _triangle_indices(row: int, col: int, offset: int, dtype: Any, device: Any, indices_of: Any) -> Tensor:
+    indices = np.stack(indices_of(row, offset, col)).astype(np.int64)
+    return creation.upload(indices, creation.as_dtype(dtype), device)
 
 
 def tril_indices(row: int, col: int, offset: int = 0, *, dtype: Any = dtypes.i64, device: Any = None) -> Tensor:
-    """Rows and columns (2, n) of the elements on and below a diagonal of a row by col matrix."""
+    """Return row and column indices (2, n) of the elements on and below a diagonal of a row by col matrix."""
     return _triangle_indices(row, col, offset, dtype, device, np.tril_indices)
 
 
 def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = dtypes.i64, device: Any = None) -> Tensor:
-    """Rows and columns (2, n) of the elements on and above a diagonal of a row by col matrix."""
+    """Return row and column indices (2, n) of the elements on and above a diagonal of a row by col matrix."""
     return _triangle_indices(row, col, offset, dtype, device, np.triu_indices)
 
 
 def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
-    """Positions in the flattened form of a tensor of that shape, as one tensor of positions per axis."""
+    """Convert flat (C-order) indices into a tensor of that shape to one index tensor per axis."""
     sizes = as_shape((shape,)) if isinstance(shape, int) else as_shape(shape)
     if indices.dtype.is_float or indices.dtype.kind == "bool":
         raise ArgumentError(f"unravel_index() takes integers, found {indices.dtype!r}")
-    indices, found = indices.to(dtypes.i64), []
+    indices, results = indices.to(dtypes.i64), []
     for axis, size in enumerate(sizes):
         inner = math.prod(sizes[axis + 1 :])
-        found.append((indices // inner) % size if inner else indices)
-    return tuple(found)
+        results.append((indices // inner) % size if inner else indices)
+    return tuple(results)
 
 
 def argwhere(x: Tensor) -> Tensor:
-    """Positions of the elements that aren't 0, one row each; waits for the values."""
+    """Return the indices of nonzero elements, one row each; waits for the device."""
     return nonzero(x)  # type: ignore[no-any-return]
 
 
 def constant_pad_nd(x: Tensor, pad: Sequence[int], value: float = 0) -> Tensor:
-    """x with a constant put before and after its last axes, as `pad`."""
+    """Pad the last axes of x with a constant; see `pad`."""
     return _pad(x, pad, value=value)
 
 

@@ -1,8 +1,7 @@
-"""Sorting along an axis and what rests on it: the k first, medians and quantiles, distinct values, places in sorted
-lists.
+"""Sorting along an axis and operations based on it: top-k, median, quantiles, and binary search.
 
-Enters: tensors. Leaves: new tensors; values are recorded (as reads at the places found), places are i64. Sorting is
-stable, NaN counts as the greatest.
+Sorting is stable and NaN counts as the greatest. Indices are i64. Gradients flow to values through a gather at the
+indices.
 """
 
 from __future__ import annotations
@@ -36,25 +35,25 @@ __all__ = [
 ]  # fmt: skip
 
 BLOCK = 64
-"""Elements of a block that is sorted by counting before runs are merged."""
+"""Elements per block, sorted by counting ranks before blocks are merged."""
 
 
 class Order(NamedTuple):
-    """Values in order, and where each lay."""
+    """Sorted values, and the original index of each."""
 
     values: Tensor
     indices: Tensor
 
 
 def _lines(x: Tensor, axis: int) -> DeviceArray:
-    """The values as contiguous lines (L, N) along an axis, copied where they don't lie so."""
+    """Return contiguous rows (L, N) along an axis, copied if necessary."""
     moved = movedim(x.detach(), axis, -1).contiguous()._array
     shape = (math.prod(moved.shape[:-1]), moved.shape[-1])
     return DeviceArray(moved.buffer, moved.offset, moved.dtype, shape, contiguous_strides(shape))
 
 
 def _places(lines: DeviceArray) -> DeviceArray:
-    """0, 1, 2... along each line."""
+    """Return the indices 0, 1, 2, ... along each row."""
     count = lines.shape[1]
     if count >= 2**31:
         raise ShapeError(f"sorting takes lines of fewer than 2**31 elements, found {count}")
@@ -68,7 +67,7 @@ def _like(array: DeviceArray) -> DeviceArray:
 
 
 def _key(dtype: DType) -> Any:
-    """The function that gives elements' keys."""
+    """Return the function that maps elements to sortable keys."""
     wide = dtype.bits == 64
     if dtype.is_float:
         return kernels.key_f64 if wide else kernels.key_f32
@@ -78,48 +77,48 @@ def _key(dtype: DType) -> Any:
 
 
 def _bytes(array: DeviceArray) -> DeviceArray:
-    """Bools as the bytes that they are."""
+    """View bools as u8."""
     if array.dtype.kind != "bool":
         return array
     return DeviceArray(array.buffer, array.offset, dtypes.u8, array.shape, array.strides)
 
 
 def _ordered(lines: DeviceArray, descending: bool) -> tuple[DeviceArray, DeviceArray]:
-    """Values and places (i32 or i64) of lines (L, N) in order."""
+    """Return the sorted values of rows (L, N) and their original indices (i32 or i64)."""
     if _ranked(lines):
         short = lines.shape[1] <= sort_ranked.most_of_row(lines)
         return (sort_ranked.sort_rows if short else sort_ranked.sort_lines)(lines, dtypes.i64, descending)
     options = (_key(lines.dtype), descending)
     if _sorts_by_digits(lines):
-        values, found = radix.sort_by_digits(_bytes(lines), options[0], _key_bits(lines.dtype), descending)
-        return DeviceArray(values.buffer, values.offset, lines.dtype, values.shape, values.strides), found
-    places, n = _places(lines), lines.shape[1]
-    values, found = _like(lines), creation.allocate(lines.shape, dtypes.i32, lines.device)
-    kernels.count_ranks(_bytes(lines), places, _bytes(values), found, BLOCK, *options)
-    other, others = _like(lines), _like(found)
+        values, indices = radix.sort_by_digits(_bytes(lines), options[0], _key_bits(lines.dtype), descending)
+        return DeviceArray(values.buffer, values.offset, lines.dtype, values.shape, values.strides), indices
+    positions, n = _places(lines), lines.shape[1]
+    values, indices = _like(lines), creation.allocate(lines.shape, dtypes.i32, lines.device)
+    kernels.count_ranks(_bytes(lines), positions, _bytes(values), indices, BLOCK, *options)
+    other, others = _like(lines), _like(indices)
     width = BLOCK
     while width < n:
-        kernels.merge_runs(_bytes(values), found, _bytes(other), others, width, *options)
-        values, found, other, others = other, others, values, found
+        kernels.merge_runs(_bytes(values), indices, _bytes(other), others, width, *options)
+        values, indices, other, others = other, others, values, indices
         width *= 2
-    return values, found
+    return values, indices
 
 
 def _key_bits(dtype: DType) -> int:
-    """Bits in which keys of elements differ."""
+    """Return the number of significant bits in the keys of a type."""
     if dtype.bits == 64:
         return 64
     return max(dtype.bits, 8) if dtype.kind in ("uint", "bool") else 32
 
 
 def _ranked(lines: DeviceArray) -> bool:
-    """Whether subgroups of a GPU rank the elements."""
+    """True if rows are sorted by subgroup ranking on a GPU."""
     device = lines.device
     return lines.shape[1] < 2**31 - 2**16 and device_class(device) == "gpu" and sort_ranked.ranks_by_ballots(device)
 
 
 def _sorts_by_digits(lines: DeviceArray) -> bool:
-    """Whether lines are sorted by digits of their keys: on a processor, and long ones on a GPU."""
+    """True if rows are sorted by radix sort: on CPUs, and long rows on GPUs."""
     n = lines.shape[1]
     if n >= 2**31:
         return False
@@ -129,11 +128,11 @@ def _sorts_by_digits(lines: DeviceArray) -> bool:
 
 
 def _back(array: DeviceArray, x: Tensor, axis: int, size: int, dtype: DType) -> Tensor:
-    """Lines (L, size) as a tensor of x's shape with `size` elements along the axis."""
-    rest = tuple(e for i, e in enumerate(x.shape) if i != axis)
-    shape = (*rest, size)
-    made = Tensor(DeviceArray(array.buffer, array.offset, array.dtype, shape, contiguous_strides(shape))).to(dtype)
-    return made if axis == len(rest) else movedim(made, -1, axis).contiguous()
+    """Convert rows (L, size) to a tensor of x's shape with `size` elements along the axis."""
+    others = tuple(e for i, e in enumerate(x.shape) if i != axis)
+    shape = (*others, size)
+    result = Tensor(DeviceArray(array.buffer, array.offset, array.dtype, shape, contiguous_strides(shape))).to(dtype)
+    return result if axis == len(others) else movedim(result, -1, axis).contiguous()
 
 
 def _axis(x: Tensor, dim: int, name: str) -> int:
@@ -142,16 +141,16 @@ def _axis(x: Tensor, dim: int, name: str) -> int:
 
 @whole("sort")
 def sort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Order:
-    """The values along an axis in order, and where each lay; equal ones keep their order."""
-    del stable  # it always is
+    """Sort along an axis and return (values, indices); equal elements keep their order."""
+    del stable  # sorting is always stable
     if x.ndim == 0:
         axis_of(dim, 1, "sort")
         return Order(x.clone(), creation.zeros((), dtype=dtypes.i64, device=x.device))
     axis = _axis(x, dim, "sort")
     if x.numel() == 0:
         return Order(x.clone(), creation.empty(x.shape, dtype=dtypes.i64, device=x.device))
-    values, places = _ordered(_lines(x, axis), descending)
-    indices = _back(places, x, axis, x.shape[axis], dtypes.i64)
+    values, order = _ordered(_lines(x, axis), descending)
+    indices = _back(order, x, axis, x.shape[axis], dtypes.i64)
     if x.requires_grad:
         return Order(gather(x, axis, indices), indices)
     return Order(_back(values, x, axis, x.shape[axis], x.dtype), indices)
@@ -159,67 +158,75 @@ def sort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = True
 
 @whole("argsort")
 def argsort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
-    """Where the values lie, in their order along an axis."""
+    """Return the indices that sort x along an axis."""
     return sort(x.detach(), dim, descending, stable).indices
 
 
 def msort(x: Tensor) -> Tensor:
-    """The values in order along axis 0."""
+    """Return x sorted along axis 0."""
     return sort(x, 0).values
 
 
 def _first(
     lines: DeviceArray, places: DeviceArray | None, k: int, largest: bool, local: int, most: int
 ) -> tuple[DeviceArray, DeviceArray]:
-    """The k first of segments of at most local * most elements of lines (L, N): values and places (L, segments * k), i64 of a
-    single segment, else i32; without `places` elements have their own.
+    """Select the first k elements of each segment of rows (L, N), with segments of at most local * most elements.
+
+    Returns values and indices (L, segments * k); indices are i64 for a single segment, else i32. Without `places`
+    elements are numbered by their position.
     """
     rows, n = lines.shape
     length = min(n, local * most)
     whole, rest = divmod(n, length)
     size = whole * k + min(rest, k)
     values = creation.allocate((rows, size), lines.dtype, lines.device)
-    found = creation.allocate((rows, size), dtypes.i64 if n == length else dtypes.i32, lines.device)
-    known = places or DeviceArray(lines.buffer, lines.offset & ~3, dtypes.i32, lines.shape, (0, 0))  # isn't read
+    indices = creation.allocate((rows, size), dtypes.i64 if n == length else dtypes.i32, lines.device)
+    positions = places or DeviceArray(lines.buffer, lines.offset & ~3, dtypes.i32, lines.shape, (0, 0))  # not read
     for begin, count, width, first in ((0, whole, length, 0), (whole * length, 1, rest, whole * k)):
         if width:
             kept = min(width, k)
-            sources = [_segments(a, begin, count, width) for a in (_bytes(lines), known)]
-            targets = [_segments(a, first, count, kept) for a in (_bytes(values), found)]
+            sources = [_segments(a, begin, count, width) for a in (_bytes(lines), positions)]
+            targets = [_segments(a, first, count, kept) for a in (_bytes(values), indices)]
             operands = (*sources, *targets, begin, places is None)
             if lines.device.caps.kind == "llvm-cpu":
                 bits = dtypes.u64 if lines.dtype.bits == 64 else dtypes.u32
                 kernels.first_alone(*operands, _key(lines.dtype), bits, largest, 8 if k <= 8 else 32)
             else:
                 kernels.first_of_lines(*operands, local, _key(lines.dtype), largest, most)
-    return values, found
+    return values, indices
 
 
 def _segments(array: DeviceArray, begin: int, count: int, width: int) -> DeviceArray:
-    """Of lines (L, N) so many neighbouring parts of one width, as (L, count, width)."""
+    """View `count` adjacent segments of rows (L, N) as (L, count, width)."""
     row, step = array.strides
     offset = array.offset + begin * step * array.dtype.itemsize
     return DeviceArray(array.buffer, offset, array.dtype, (array.shape[0], count, width), (row, width * step, step))
 
 
 def _top(lines: DeviceArray, k: int, largest: bool) -> tuple[DeviceArray, DeviceArray]:
-    """Values and places (i64) of the k first of lines (L, N), in order: segments keep their first k until one is left."""
+    """Return the first k values of rows (L, N), sorted, and their i64 indices.
+
+    Reduces segments to their first k elements until one segment is left.
+    """
     local, most = (256, 64) if device_class(lines.device) == "gpu" else (16, 512)
     if lines.shape[1] >= 2**31:
         raise ShapeError(f"topk() takes lines of fewer than 2**31 elements, found {lines.shape[1]}")
     values: DeviceArray = lines
-    places: DeviceArray | None = None
+    indices: DeviceArray | None = None
     while True:
         single = values.shape[1] <= local * most
-        values, places = _first(values, places, k, largest, local, most)
+        values, indices = _first(values, indices, k, largest, local, most)
         if single:
-            return values, places
+            return values, indices
 
 
 @whole("topk")
 def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Order:
-    """The k largest (or smallest) values along an axis in order, and where they lie; of equal ones the first."""
-    del sorted  # they always are
+    """Return sorted (values, indices) of the k largest (or smallest) elements along an axis.
+
+    Of equal elements the first ones are returned.
+    """
+    del sorted  # results are always sorted
     if x.ndim == 0:
         values, indices = topk(reshape(x, 1), k, 0, largest)
         return Order(reshape(values, ()), reshape(indices, ())) if k == 1 else Order(values, indices)
@@ -233,14 +240,14 @@ def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = 
     if k > 32:
         order = sort(x, axis, largest)
         return Order(narrow(order.values, axis, 0, k), narrow(order.indices, axis, 0, k))
-    found, places = _top(_lines(x, axis), k, largest)
-    indices = _back(places, x, axis, k, dtypes.i64)
-    return Order(gather(x, axis, indices) if x.requires_grad else _back(found, x, axis, k, x.dtype), indices)
+    top_values, top_indices = _top(_lines(x, axis), k, largest)
+    indices = _back(top_indices, x, axis, k, dtypes.i64)
+    return Order(gather(x, axis, indices) if x.requires_grad else _back(top_values, x, axis, k, x.dtype), indices)
 
 
 @whole("kthvalue")
 def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Extreme:
-    """The k-th smallest value (from 1) along an axis, and where it lies."""
+    """Return the k-th smallest value (counting from 1) along an axis, and its index."""
     flat = reshape(x, 1) if x.ndim == 0 else x
     axis = _axis(flat, dim, "kthvalue")
     if not 1 <= k <= flat.shape[axis]:
@@ -257,7 +264,10 @@ def _one(x: Tensor, axis: int, indices: Tensor, keepdim: bool, scalar: bool) -> 
 
 
 def _alone(x: Tensor) -> Tensor:
-    """A view of memory that nobody else holds as a tensor of its own, so that calls are repeated; where nothing is followed."""
+    """Turn a view that solely owns its memory into a plain tensor, unless autograd tracks it.
+
+    Cached calls (`repeats`) accept only results that aren't views.
+    """
     return x if state.special or x.requires_grad else Tensor(x._array)
 
 
@@ -273,30 +283,30 @@ def _median(x: Tensor, dim: int | None, keepdim: bool, ignore: bool, name: str) 
     if flat.dtype.is_float:
         missing: Any = (flat.detach() != flat.detach()).sum(axis, True)
         if ignore:
-            place = where(missing == count, 0, (count - missing - 1) // 2)
+            rank = where(missing == count, 0, (count - missing - 1) // 2)
         else:
-            place = where(missing > 0, count - missing, (count - 1) // 2)
-        indices = gather(order, axis, place.to(dtypes.i64))
+            rank = where(missing > 0, count - missing, (count - 1) // 2)
+        indices = gather(order, axis, rank.to(dtypes.i64))
     else:
         indices = narrow(order, axis, (count - 1) // 2, 1).contiguous()
-    found = _one(flat, axis, indices, keepdim, x.ndim == 0)
-    return _shared(flat, reshape(found.values.detach(), ())) if dim is None else found
+    result = _one(flat, axis, indices, keepdim, x.ndim == 0)
+    return _shared(flat, reshape(result.values.detach(), ())) if dim is None else result
 
 
 @operation("shared_value")
-def _shared(x: Tensor, value: Tensor) -> Tensor:  # noqa: ARG001  # x is there for its gradient
-    """A value that elements of x have: those share its gradient."""
+def _shared(x: Tensor, value: Tensor) -> Tensor:  # noqa: ARG001  # x receives the gradient
+    """Return a value that occurs in x; equal elements share its gradient."""
     return value.clone()
 
 
 @whole("median")
 def median(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-    """The lower median of all elements, or along an axis with where it lies; NaN where there is one."""
+    """Return the lower median of all elements, or (values, indices) along an axis; NaN if there is one."""
     return _median(x, dim, keepdim, False, "median")
 
 
 def nanmedian(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-    """As `median`, without the NaN."""
+    """Return the `median`, ignoring NaN."""
     return _median(x, dim, keepdim, True, "nanmedian")
 
 
@@ -320,19 +330,19 @@ def _quantile(x: Tensor, q: Any, dim: int | None, keepdim: bool, interpolation: 
     many = reshape(levels, (-1, *(1,) * ordered.ndim))
     valid: Any = (count - missing) if ignore else count
     last: Any = valid - 1 if not isinstance(valid, Tensor) else where(valid > 0, valid - 1, 0).to(x.dtype)
-    place: Any = many * last
+    rank: Any = many * last
     if not ignore:
-        place = where(missing > 0, float(count - 1), place)
+        rank = where(missing > 0, float(count - 1), rank)
     if interpolation in ("lower", "higher", "nearest"):
-        place = {"lower": place.floor, "higher": place.ceil, "nearest": place.round}[interpolation]()
-    low: Any = place.floor()
+        rank = {"lower": rank.floor, "higher": rank.ceil, "nearest": rank.round}[interpolation]()
+    low: Any = rank.floor()
     wide = unsqueeze(ordered, 0).expand((many.shape[0], *ordered.shape))
     shape = (many.shape[0], *ordered.shape[:-1], 1)
     first = gather(wide, -1, low.to(dtypes.i64).expand(shape))
-    second = gather(wide, -1, place.ceil().to(dtypes.i64).expand(shape))
-    share = 0.5 if interpolation == "midpoint" else place - low
+    second = gather(wide, -1, rank.ceil().to(dtypes.i64).expand(shape))
+    share = 0.5 if interpolation == "midpoint" else rank - low
     result: Any = lerp(first, second, share)
-    result = where(place == low, first, result)
+    result = where(rank == low, first, result)
     if dim is None:
         result = reshape(result, (many.shape[0], *((1,) * x.ndim if keepdim else ())))
     else:
@@ -345,8 +355,9 @@ def _quantile(x: Tensor, q: Any, dim: int | None, keepdim: bool, interpolation: 
 def quantile(
     x: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Tensor:
-    """The q-quantiles (0 to 1) of all elements or along an axis; several q give an axis in front. NaN where there is
-    one.
+    """Return the q-quantiles (0 to 1) of all elements or along an axis. NaN propagates.
+
+    Several q add a leading axis to the result. x is f32 or f64.
     """
     return _quantile(x, q, dim, keepdim, interpolation, False, "quantile")
 
@@ -355,11 +366,11 @@ def quantile(
 def nanquantile(
     x: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Tensor:
-    """As `quantile`, without the NaN."""
+    """Return the `quantile`, ignoring NaN."""
     return _quantile(x, q, dim, keepdim, interpolation, True, "nanquantile")
 
 
-# -- places in sorted lists
+# -- binary search
 
 
 @operation("searchsorted")
@@ -389,35 +400,37 @@ def searchsorted(
     sorted_sequence: Tensor, values: Any, *, out_int32: bool = False, right: bool = False, side: str | None = None,
     sorter: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """For each value how many elements of the sorted last axis lie before it: below it, or with right=True (side=
-    "right") not above it. One list for all values, or one per line. `sorter` gives the order of an unsorted list.
+    """Return the insertion index of each value into the sorted last axis: the count of elements below it.
+
+    With right=True (side="right") elements equal to the value count too. There is one sequence for all values, or one
+    per row. `sorter` holds the sorting indices of an unsorted sequence.
     """
     if side is not None and side not in ("left", "right"):
         raise ArgumentError(f'searchsorted(side=...) is "left" or "right", found {side!r}')
-    wanted = values if isinstance(values, Tensor) else creation.tensor(values, device=sorted_sequence.device)
-    if sorted_sequence.ndim != 1 and sorted_sequence.shape[:-1] != wanted.shape[:-1]:
+    queries = values if isinstance(values, Tensor) else creation.tensor(values, device=sorted_sequence.device)
+    if sorted_sequence.ndim != 1 and sorted_sequence.shape[:-1] != queries.shape[:-1]:
         raise ShapeError(
-            f"searchsorted(): lists {sorted_sequence.shape} and values {wanted.shape} differ before the last axis"
+            f"searchsorted(): lists {sorted_sequence.shape} and values {queries.shape} differ before the last axis"
         )
     bounds = sorted_sequence if sorter is None else gather(sorted_sequence, -1, sorter)
     dtype = dtypes.i32 if out_int32 else dtypes.i64
-    return _search(bounds.detach(), wanted.detach(), right=right or side == "right", dtype=dtype)
+    return _search(bounds.detach(), queries.detach(), right=right or side == "right", dtype=dtype)
 
 
 def bucketize(x: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
-    """Between which of the sorted boundaries each value lies: `searchsorted(boundaries, x)`."""
+    """Return the bucket index of each value between sorted boundaries: `searchsorted(boundaries, x)`."""
     return searchsorted(boundaries, x, out_int32=out_int32, right=right)
 
 
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
-    """Whether each element is one of the test elements, as bool."""
-    del assume_unique  # changes nothing
+    """Return True where an element is one of the test elements."""
+    del assume_unique  # has no effect
     device = elements.device if isinstance(elements, Tensor) else test_elements.device
     x, among = (t if isinstance(t, Tensor) else creation.tensor(t, device=device) for t in (elements, test_elements))
     if among.numel() == 0 or x.numel() == 0:
         return creation.full(x.shape, invert, dtype=dtypes.boolean, device=device)
     ordered = sort(reshape(among.detach(), (among.numel(),))).values
-    place = searchsorted(ordered, x.detach())
-    inside = where(place < ordered.shape[0], place, ordered.shape[0] - 1)
-    found: Any = reshape(index_select(ordered, 0, reshape(inside, (inside.numel(),))), x.shape) == x.detach()
-    return found.logical_not() if invert else found  # type: ignore[no-any-return]
+    position = searchsorted(ordered, x.detach())
+    inside = where(position < ordered.shape[0], position, ordered.shape[0] - 1)
+    matches: Any = reshape(index_select(ordered, 0, reshape(inside, (inside.numel(),))), x.shape) == x.detach()
+    return matches.logical_not() if invert else matches  # type: ignore[no-any-return]

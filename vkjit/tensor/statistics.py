@@ -1,6 +1,6 @@
-"""Counts, distances, and reductions that leave NaN out.
+"""Counts, distances, unique values, and reductions that ignore NaN.
 
-Enters: tensors. Leaves: new tensors. Distinct values wait for their number.
+Functions that return unique values wait for the device to know their number.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 
 @whole("aminmax")
 def aminmax(x: Tensor, *, dim: int | None = None, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """The minimum and the maximum, of all elements or along an axis."""
+    """Return the minimum and the maximum, of all elements or along an axis."""
     return amin(x, dim, keepdim), amax(x, dim, keepdim)
 
 
@@ -40,7 +40,7 @@ def aminmax(x: Tensor, *, dim: int | None = None, keepdim: bool = False) -> tupl
 def std_mean(
     x: Tensor, dim: Dims = None, *, correction: float | None = 1, unbiased: bool | None = None, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """The standard deviation and the mean over axes."""
+    """Return the standard deviation and the mean over axes."""
     dim, correction = _correction(dim, correction, unbiased)
     unbiased = None
     return std(x, dim, correction=correction, unbiased=unbiased, keepdim=keepdim), mean(x, dim, keepdim)
@@ -48,13 +48,13 @@ def std_mean(
 
 @whole("nansum")
 def nansum(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    """The sum over axes, NaN left out."""
+    """Return the sum over axes, ignoring NaN."""
     return sum(where(x != x, 0, x) if x.dtype.is_float else x, dim, keepdim, dtype=dtype)
 
 
 @widened
 def nanmean(x: Any, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    """The mean over axes, NaN left out."""
+    """Return the mean over axes, ignoring NaN."""
     if not x.dtype.is_float:
         raise DTypeError(f"nanmean() takes floats, found {x.dtype!r}: convert with .to(vk.f32)")
     count: Any = sum((x == x).to(x.dtype), dim, keepdim)
@@ -64,14 +64,14 @@ def nanmean(x: Any, dim: Dims = None, keepdim: bool = False, *, dtype: Any = Non
 
 @widened
 def dist(a: Any, b: Any, p: float = 2) -> Tensor:
-    """The p-norm of a - b."""
+    """Return the p-norm of a - b."""
     return norm(a - b, p)
 
 
 @widened
 def cdist(a: Any, b: Any, p: float = 2.0, compute_mode: str | None = None) -> Tensor:
-    """Distances in the p-norm between rows: (..., m, d) and (..., n, d) give (..., m, n)."""
-    del compute_mode  # differences are always taken directly
+    """Return the p-norm distances between rows: (..., m, d) and (..., n, d) to (..., m, n)."""
+    del compute_mode  # distances are always computed from differences
     if a.ndim < 2 or b.ndim < 2 or a.shape[-1] != b.shape[-1]:
         raise ShapeError(f"cdist() takes rows of one length, found shapes {a.shape} and {b.shape}")
     if p < 0:
@@ -84,18 +84,18 @@ def cdist(a: Any, b: Any, p: float = 2.0, compute_mode: str | None = None) -> Te
 
 @whole("ends")
 def _ends(x: Tensor) -> Tensor:
-    """The least and the greatest of a vector of integers."""
+    """Return the minimum and maximum of a vector of integers."""
     return Tensor(counting.ends(contiguous(x)._array))
 
 
 @whole("count_numbers")
 def _counts(x: Tensor, size: int) -> Tensor:
-    """How often each number below `size` occurs in a vector, whose numbers all are (i64)."""
+    """Count the occurrences of each integer below `size` in a vector (i64); all elements must be in range."""
     return Tensor(counting.count_numbers(contiguous(x)._array, size)).to(dtypes.i64)
 
 
 def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
-    """How often each number from 0 occurs, or the sum of its weights; waits for the largest."""
+    """Count the occurrences of each non-negative integer, or sum its weights; waits for the device."""
     if x.ndim != 1 or not x.dtype.is_integer:
         raise ArgumentError(f"bincount() takes a vector of integers of at least 0, found {x.dtype!r} {x.shape}")
     plain = x.detach()
@@ -103,7 +103,7 @@ def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Te
     if low < 0:
         raise ArgumentError(f"bincount() takes integers of at least 0, found {low}")
     size = max(high + 1, minlength)
-    if not x.numel():  # whatever the weights, as in PyTorch
+    if not x.numel():  # i64 even with weights, as in PyTorch
         return creation.zeros(size, dtype=dtypes.i64, device=x.device)
     if weights is None and counting.counts_fit(plain._array, size):
         return _counts(plain, size)
@@ -117,7 +117,10 @@ def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Te
 
 
 def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
-    """How many elements lie in each of `bins` equal parts of [min, max] (both 0: of the elements' range), in x's type."""
+    """Count the elements in each of `bins` equal bins of [min, max], in x's dtype.
+
+    If both bounds are 0, the range of the elements is used.
+    """
     if bins < 1:
         raise ArgumentError(f"histc() takes at least 1 bin, found {bins}")
     flat: Any = reshape(x.detach(), (x.numel(),))
@@ -130,22 +133,22 @@ def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
         raise ArgumentError(f"histc(): the range [{low}, {high}] isn't finite or is empty")
     wide = flat.to(dtypes.f64 if x.dtype is dtypes.f64 or x.dtype.is_integer else dtypes.f32)
     inside = (wide >= low) & (wide <= high)
-    place = ((wide - low) / (high - low) * float(bins)).floor().clamp(0, bins - 1)
-    index = where(inside, place, 0.0).to(dtypes.i64)
+    bin_index = ((wide - low) / (high - low) * float(bins)).floor().clamp(0, bins - 1)
+    index = where(inside, bin_index, 0.0).to(dtypes.i64)
     counts = scatter_add(creation.zeros(bins, dtype=dtypes.i64, device=x.device), 0, index, inside.to(dtypes.i64))
     return counts.to(x.dtype)
 
 
-# -- distinct values
+# -- unique values
 
 
 def _answers(results: tuple[Tensor | None, ...]) -> Any:
-    found = tuple(r for r in results if r is not None)
-    return found[0] if len(found) == 1 else found
+    present = tuple(r for r in results if r is not None)
+    return present[0] if len(present) == 1 else present
 
 
 def _firsts(values: Any) -> Tensor:
-    """Where a vector's element differs from the one before it."""
+    """Return True where a vector's element differs from the preceding one."""
     count = values.shape[0]
     head = creation.ones(min(count, 1), dtype=dtypes.boolean, device=values.device)
     from .copies import cat
@@ -157,7 +160,10 @@ def _firsts(values: Any) -> Tensor:
 def _numbered(
     values: Tensor, firsts: Tensor, numbered: bool, counted: bool
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Distinct ones of a vector whose equal ones are neighbours; where wanted the number of each, and how often each occurs."""
+    """Return (unique values, index of each element's value, counts) of a vector whose equal elements are adjacent.
+
+    The latter two are None unless `numbered` or `counted`.
+    """
     distinct = compact(values, flags=firsts)
     if not numbered and not counted:
         return distinct, None, None
@@ -172,10 +178,12 @@ def _numbered(
 def unique(
     x: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Any:
-    """The distinct elements in order, or with `dim` the distinct slices; optionally the number of each element's one,
-    and how often each occurs. Waits for their number (`dim`: for the values).
+    """Return the sorted unique elements, or with `dim` the unique slices; waits for the device.
+
+    return_inverse adds the index of each element's unique value, return_counts the number of occurrences. With `dim`
+    the values are processed on the host.
     """
-    del sorted  # they always are
+    del sorted  # results are always sorted
     if dim is not None:
         return _unique_slices(x, axis_of(dim, x.ndim, "unique"), return_inverse, return_counts)
     flat = reshape(x.detach(), (x.numel(),))
@@ -208,8 +216,9 @@ def _unique_slices(x: Tensor, axis: int, return_inverse: bool, return_counts: bo
 def unique_consecutive(
     x: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Any:
-    """The elements (with `dim`: slices) that differ from the one before; optionally the number of each element's one, and
-    how long each run is. Waits for their number.
+    """Collapse runs of equal elements (with `dim`: slices) to their first; waits for the device.
+
+    return_inverse adds the index of each element's run, return_counts the length of each run.
     """
     flat: Any = reshape(x.detach(), (x.numel(),)) if dim is None else movedim(x.detach(), dim, 0)
     if flat.ndim == 1:
@@ -221,11 +230,11 @@ def unique_consecutive(
         from .copies import cat
 
         firsts = cat([creation.ones(min(rows.shape[0], 1), dtype=dtypes.boolean, device=x.device), differs])
-    everyone = creation.arange(flat.shape[0], device=x.device)
-    places, numbers, counts = _numbered(everyone, firsts, return_inverse, return_counts)
+    positions = creation.arange(flat.shape[0], device=x.device)
+    starts, numbers, counts = _numbered(positions, firsts, return_inverse, return_counts)
     axis = 0 if dim is None else axis_of(dim, x.ndim, "unique_consecutive")
     source = flat if dim is None else x.detach()
     inverse = None
     if numbers is not None and return_inverse:
         inverse = reshape(numbers, x.shape if dim is None else (x.shape[axis],))
-    return _answers((index_select(source, axis, places), inverse, counts if return_counts else None))
+    return _answers((index_select(source, axis, starts), inverse, counts if return_counts else None))

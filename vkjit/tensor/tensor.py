@@ -1,7 +1,8 @@
-"""`vk.Tensor`: a strided array on a device, with its place on the autograd tape.
+"""`vk.Tensor`: a strided array on a device, with autograd state.
 
-Holds: a `DeviceArray` (buffer, offset, dtype, shape, strides), a version counter shared by all views of the buffer, a
-`GradMeta`. Operators and methods are installed by the modules that define the operations (`methods.install`).
+A tensor has a `DeviceArray` (buffer, offset, dtype, shape, strides), a version counter shared by all views of the
+buffer, and a `GradMeta`. Operators and methods are installed by the modules that define the operations
+(`methods.install`).
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ __all__ = ["Tensor", "Version"]
 
 
 class Version:
-    """How often the memory behind a tensor and its views has been written in place: `value` counts all writes,
-    `recorded` those that the tape knows of, after which older views no longer have the right place on the tape.
+    """Counts in-place writes to the memory shared by a tensor and its views.
+
+    `value` counts all writes, `recorded` those recorded by autograd; the latter make older views stale.
     """
 
     __slots__ = ("recorded", "value")
@@ -43,26 +45,26 @@ class Version:
 
 
 class Size(int):
-    """The number of elements of a shape, an int; a call gives the shape, or one of its extents."""
+    """The number of elements of a shape, an int; callable as PyTorch's `size()`."""
 
     shape: tuple[int, ...]
 
     def __new__(cls, shape: tuple[int, ...]) -> Size:
-        made = super().__new__(cls, math.prod(shape))
-        made.shape = shape
-        return made
+        size = super().__new__(cls, math.prod(shape))
+        size.shape = shape
+        return size
 
     def __call__(self, dim: int | None = None) -> Any:
-        """The shape, or the extent of one axis."""
+        """Return the shape, or the extent of one axis."""
         return self.shape if dim is None else self.shape[dim]
 
 
 class Tensor(TensorMethods):
-    """An n-dimensional array on a device. Make one with `vk.tensor`, `vk.zeros`, `vk.from_numpy` and their like."""
+    """An n-dimensional array on a device. Create one with `vk.tensor`, `vk.zeros`, `vk.from_numpy` or similar."""
 
     __slots__ = ("__weakref__", "_array", "_history", "_is_view", "_root", "_version", "meta")
-    __array_priority__ = 1000  # NumPy's operators leave mixed expressions to this class
-    __array_ufunc__ = None  # NumPy's functions refuse tensors, rather than fetching them from the device unasked
+    __array_priority__ = 1000  # NumPy operators defer to this class in mixed expressions
+    __array_ufunc__ = None  # NumPy ufuncs reject tensors rather than silently copying them to the host
 
     def __init__(
         self,
@@ -72,7 +74,9 @@ class Tensor(TensorMethods):
         meta: GradMeta | None = None,
         managed: bool = False,
     ) -> None:
-        """`managed`: a copy of `array` (any data, as for `vk.tensor`) whose memory moves to the device that uses it; see
+        """Wrap a `DeviceArray`.
+
+        `managed`: copy `array` (any data that `vk.tensor` takes) to memory that migrates to the device using it; see
         `ManagedTensor`.
         """
         if managed:
@@ -93,14 +97,14 @@ class Tensor(TensorMethods):
 
     @staticmethod
     def of(array: DeviceArray) -> Tensor:
-        """As the constructor, of a fresh array and nothing else."""
-        made = Tensor.__new__(Tensor)
-        made._array, made._is_view, made._version = array, False, Version()
-        made._history, made._root = 0, None
-        made.meta = GradMeta(array.shape, array.dtype, array.buffer.device)
-        return made
+        """Wrap a fresh array, faster than the constructor."""
+        tensor = Tensor.__new__(Tensor)
+        tensor._array, tensor._is_view, tensor._version = array, False, Version()
+        tensor._history, tensor._root = 0, None
+        tensor.meta = GradMeta(array.shape, array.dtype, array.buffer.device)
+        return tensor
 
-    # -- what it is
+    # -- properties
 
     @property
     def __vkjit_array__(self) -> DeviceArray:
@@ -112,21 +116,21 @@ class Tensor(TensorMethods):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Elements along each axis."""
+        """The size of each axis."""
         return self._array.shape
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Distance between neighbours along each axis, in elements."""
+        """The stride of each axis, in elements."""
         return self._array.strides
 
     def stride(self, dim: int | None = None) -> Any:
-        """PyTorch's form of `strides`."""
+        """Return the strides, or that of one axis, as in PyTorch."""
         return self.strides if dim is None else self.strides[dim]
 
     @property
     def size(self) -> Size:
-        """The number of elements, as in the array API standard; called, PyTorch's form of `shape`: `x.size(0)`."""
+        """The number of elements, as in the array API standard; also callable as in PyTorch: `x.size(0)`."""
         return Size(self.shape)
 
     @property
@@ -142,88 +146,91 @@ class Tensor(TensorMethods):
         return len(self._array.shape)
 
     def dim(self) -> int:
-        """Number of axes."""
+        """Return the number of axes."""
         return self.ndim
 
     def numel(self) -> int:
-        """Number of elements."""
+        """Return the number of elements."""
         return math.prod(self._array.shape)
 
     nelement = numel
 
     def element_size(self) -> int:
-        """Bytes of one element."""
+        """Return the size of one element in bytes."""
         return self.dtype.itemsize
 
     def is_floating_point(self) -> bool:
-        """Whether its elements are floats."""
+        """Return True if the dtype is a float type."""
         return self.dtype.is_float
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its elements."""
+        """The size of the elements in bytes."""
         return self.numel() * self.dtype.itemsize
 
     def is_contiguous(self) -> bool:
-        """Whether the elements lie in C order without gaps."""
+        """Return True if the elements are dense in C order."""
         return self._array.form.contiguous
 
     # -- autograd
 
     @property
     def version(self) -> int:
-        """How often its memory has been written in place."""
+        """The number of in-place writes to the memory."""
         return self._version.value
 
     def bump_version(self) -> None:
-        """Called by every operation that writes in place."""
+        """Count an in-place write; called by every operation that writes in place."""
         self._version.value += 1
 
     def __vkjit_written__(self) -> None:
-        """Called when a kernel has written its memory as an Out or InOut argument."""
+        """Count a write by a kernel through an Out or InOut argument."""
         self._version.value += 1
 
     @property
     def memory(self) -> object:
-        """One object for all views of a buffer."""
+        """An object identifying the buffer, shared by all of its views."""
         return self._version
 
     def shares_memory_with(self, other: Tensor) -> bool:
-        """Whether both are views of one buffer, and so change together."""
+        """Return True if both tensors are views of the same buffer."""
         return self._version is other._version
 
     @property
     def is_view(self) -> bool:
-        """Whether it shares the memory of a tensor that it was made from."""
+        """True if the tensor shares the memory of the tensor it was made from."""
         return self._is_view
 
     @property
     def is_stale(self) -> bool:
-        """Whether its memory was changed by a recorded operation on another tensor since this one was made."""
+        """True if a recorded operation on another tensor has written this tensor's memory since it was made."""
         return self._history != self._version.recorded
 
     @property
     def root(self) -> Any:
-        """The tensor whose memory it is a view of, as autograd follows it: None for a tensor of its own (a detached one
-        too), `tape.UNTRACKED` for a view that was made while nothing was recorded.
+        """The tensor that owns the memory of this view, as tracked by autograd.
+
+        None for a tensor that is no view (including a detached one), `tape.UNTRACKED` for a view made while nothing was
+        recorded.
         """
         return self._root
 
     def rebase(self) -> None:
-        """Gives it a new place on the tape, after a recorded operation has written it in place."""
+        """Start a new autograd history after a recorded in-place write."""
         self._version.recorded += 1
         self.replace()
 
     def replace(self) -> None:
-        """Gives it a place on the tape that fits what its memory holds now; whoever calls it records how that was made."""
+        """Reset the autograd state to match the current memory; the caller records how the value was made."""
         self._history = self._version.recorded
         meta = GradMeta(self.shape, self.dtype, self.device)
         meta.retains_grad = self.meta.retains_grad
         self.meta = meta
 
     def follow(self) -> None:
-        """Brings a stale view's place on the tape up to date: a view of what its root has become. Raises VkjitError where
-        that isn't known.
+        """Update a stale view's autograd history to be a view of its root's current value.
+
+        Raises VkjitError if that isn't possible.
         """
         from .parts import follow
 
@@ -231,7 +238,7 @@ class Tensor(TensorMethods):
             follow(self)
 
     def _follow_if_known(self) -> None:
-        """`follow` for questions that have an answer in any case."""
+        """Call `follow` if possible, for queries that must not raise."""
         from .parts import can_follow, follow
 
         if can_follow(self):
@@ -248,7 +255,7 @@ class Tensor(TensorMethods):
         self.requires_grad_(value)
 
     def requires_grad_(self, value: bool = True) -> Tensor:
-        """Makes it a leaf whose gradient is collected in `.grad`."""
+        """Make this tensor a leaf that accumulates its gradient in `.grad`, or stop doing so."""
         if self.meta.node is not None:
             raise ArgumentError(
                 "requires_grad can be set on leaves only: this tensor is the result of a recorded operation"
@@ -260,14 +267,14 @@ class Tensor(TensorMethods):
 
     @property
     def is_leaf(self) -> bool:
-        """True for tensors that no recorded operation made."""
+        """True for tensors that weren't created by a recorded operation."""
         if self._history != self._version.recorded:
             self._follow_if_known()
         return self.meta.node is None
 
     @property
     def grad(self) -> Tensor | None:
-        """The gradient that `backward` has collected."""
+        """The gradient accumulated by `backward`, or None."""
         return self.meta.grad
 
     @grad.setter
@@ -286,12 +293,13 @@ class Tensor(TensorMethods):
         self.meta.grad = value
 
     def retain_grad(self) -> None:
-        """Keeps the gradient of a tensor that is no leaf."""
+        """Keep the gradient of a non-leaf tensor in `.grad`."""
         self.meta.retains_grad = True
 
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
-        """Calls `hook(gradient)` in backward; what it returns (a tensor of that shape and type) replaces the gradient. The
-        handle's `remove()` takes it away.
+        """Call `hook(gradient)` during backward; a returned tensor (same shape and dtype) replaces the gradient.
+
+        The handle's `remove()` removes the hook.
         """
         if not self.requires_grad:
             raise ArgumentError("a hook on a tensor that requires no gradient would never be called")
@@ -300,15 +308,18 @@ class Tensor(TensorMethods):
     def backward(
         self, gradient: Tensor | None = None, *, retain_graph: bool = False, create_graph: bool = False
     ) -> None:
-        """Adds the gradient of this tensor to `.grad` of the leaves it depends on."""
+        """Accumulate the gradient of this tensor into `.grad` of the leaves it depends on."""
         backward([self], [gradient], retain_graph=retain_graph, create_graph=create_graph)
 
     def detach(self) -> Tensor:
-        """The same values, off the tape; shares memory."""
+        """Return a tensor that shares memory but isn't tracked by autograd."""
         return Tensor(self._array, version=self._version)
 
     def detach_(self) -> Tensor:
-        """Takes this tensor itself off the tape. Raises ArgumentError for a view, which would stay on it with its root."""
+        """Detach this tensor from its autograd history in place.
+
+        Raises ArgumentError for a view, which would stay attached to its root.
+        """
         if self._root is not None:
             raise ArgumentError("detach_() on a view: call it on the tensor that owns the memory, or use .detach()")
         self.meta = GradMeta(self.shape, self.dtype, self.device)
@@ -316,11 +327,14 @@ class Tensor(TensorMethods):
 
     @property
     def data(self) -> Tensor:
-        """As `detach()`."""
+        """Same as `detach()`."""
         return self.detach()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
-        """A leaf with memory of its own that requires a gradient where this one does."""
+        """Return a leaf with its own memory, the same requires_grad, and a copy of the gradient.
+
+        Raises ArgumentError for non-leaf tensors.
+        """
         if not self.is_leaf:
             raise ArgumentError("only leaves can be copied deeply: call .detach() or .clone() on this tensor")
         copied: Tensor = self.detach().clone()
@@ -332,13 +346,13 @@ class Tensor(TensorMethods):
         return copied
 
     def __copy__(self) -> Tensor:
-        """Another object for the same tensor."""
-        made = object.__new__(type(self))
+        """Return a new object for the same tensor."""
+        copied = object.__new__(type(self))
         for kind in type(self).__mro__:
             for slot in vars(kind).values():
                 if isinstance(slot, MemberDescriptorType):
-                    slot.__set__(made, slot.__get__(self))
-        return made
+                    slot.__set__(copied, slot.__get__(self))
+        return copied
 
     def __reduce_ex__(self, _: Any) -> Any:
         raise ArgumentError(
@@ -346,32 +360,32 @@ class Tensor(TensorMethods):
         )
 
     def alias(self) -> Tensor:
-        """Another object for the same tensor: memory, version and place on the tape are shared."""
+        """Return a new object for the same tensor, sharing memory, version and autograd state."""
         same = Tensor.__new__(Tensor)
         same._array, same._version, same.meta, same._root = self._array, self._version, self.meta, None
         same._history, same._is_view = self._history, self._is_view
         return same
 
     def placed(self, meta: GradMeta | None) -> Tensor:
-        """The same memory at a given place on the tape (None: off the tape)."""
+        """Return the same memory with the given autograd state (None: detached)."""
         same = self.detach()
         if meta is not None:
             same.meta = meta
         return same
 
     def view_of(self, array: DeviceArray) -> Tensor:
-        """A view of the same memory with other shape, strides or offset; not recorded."""
-        made = Tensor(array, version=self._version)
-        if self.meta.requires_grad and not state.enabled:  # it keeps nothing of the graph alive
-            made._root = UNTRACKED
+        """Return a view of the same memory with another shape, strides or offset; not recorded."""
+        view = Tensor(array, version=self._version)
+        if self.meta.requires_grad and not state.enabled:  # don't keep the graph alive
+            view._root = UNTRACKED
         else:
-            made._root = self if self._root is None else self._root
-        return made
+            view._root = self if self._root is None else self._root
+        return view
 
-    # -- to the host
+    # -- conversion to host and other libraries
 
     def numpy(self) -> npt.NDArray[Any]:
-        """A NumPy copy (bf16 as float32); waits for what computes it."""
+        """Return a NumPy copy (bf16 as float32); waits for pending work on the tensor."""
         if self.requires_grad:
             raise ArgumentError("this tensor requires a gradient: call .detach().numpy()")
         return self._fetch()
@@ -397,11 +411,11 @@ class Tensor(TensorMethods):
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """A DLPack capsule of the tensor, for `numpy.from_dlpack`, `torch.from_dlpack` and their like.
+        """Return a DLPack capsule, for `numpy.from_dlpack`, `torch.from_dlpack` and the like.
 
-        Without a copy where the host sees the memory (the `cpu` device, lavapipe, integrated GPUs); what was launched so
-        far is complete. Elsewhere ask for `dl_device=(1, 0)`, which copies. Raises BufferError for what can't be exported:
-        tensors that require a gradient, types that DLPack lacks, copies that `copy=False` forbids.
+        No copy is made if the memory is host-visible (the `cpu` device, lavapipe, integrated GPUs); work launched so
+        far is complete. Elsewhere pass `dl_device=(1, 0)`, which copies. Raises BufferError for tensors that require a
+        gradient, types that DLPack lacks, and copies forbidden by `copy=False`.
         """
         from . import dlpack
 
@@ -410,18 +424,18 @@ class Tensor(TensorMethods):
         return dlpack.export(self, max_version=max_version, dl_device=dl_device, copy=copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """The DLPack device of the memory: (1, 0), the CPU, where the host sees it, else (7, number), Vulkan."""
+        """Return the DLPack device: (1, 0), the CPU, if the memory is host-visible, else (7, index), Vulkan."""
         from . import dlpack
 
         return dlpack.device_of(self)
 
     def torch(self) -> Any:
-        """A PyTorch tensor of the same memory, without a copy: both sides see each other's writes.
+        """Return a PyTorch tensor that shares this memory: each side sees the other's writes.
 
-        On the CPU where the host sees the memory (the device `cpu`, lavapipe, integrated GPUs): call `vk.synchronize()` before
-        PyTorch reads what kernels launched later have written. On CUDA for an NVIDIA device: what either side does with the
-        memory runs in the order of the calls, as seen from PyTorch's current stream; the host waits for nothing. Raises
-        FeatureError where the memory can't be shared, ArgumentError for tensors that require a gradient.
+        It is a CPU tensor if the memory is host-visible (the `cpu` device, lavapipe, integrated GPUs); call
+        `vk.synchronize()` before PyTorch reads results of kernels launched later. On an NVIDIA device it is a CUDA
+        tensor; accesses from both sides are ordered as called, relative to PyTorch's current stream, without blocking
+        the host. Raises FeatureError if the memory can't be shared, ArgumentError if the tensor requires a gradient.
         """
         from .. import foreign
 
@@ -430,8 +444,8 @@ class Tensor(TensorMethods):
         return foreign.to_torch(self._array)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
-        """The array API standard's namespace, `vkjit.array_api`."""
-        array_api = importlib.import_module("..array_api", __package__)  # a layer above: found when it is asked for
+        """Return the array API standard's namespace, `vkjit.array_api`."""
+        array_api = importlib.import_module("..array_api", __package__)  # a higher layer, hence imported lazily
         if api_version is not None and api_version > array_api.__array_api_version__:
             raise ValueError(
                 f"api_version={api_version!r}: this library follows {array_api.__array_api_version__} of the standard"
@@ -439,7 +453,7 @@ class Tensor(TensorMethods):
         return array_api
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
-        """The array API's form of `to(device=...)`."""
+        """Move to a device; the array API's form of `to(device=...)`."""
         if stream is not None:
             raise ArgumentError(
                 f"stream={stream!r}: leave it out, transfers are ordered after what was launched before"
@@ -448,13 +462,13 @@ class Tensor(TensorMethods):
         return moved
 
     def item(self) -> Any:
-        """The value of a tensor of one element as a Python number."""
+        """Return the value of a one-element tensor as a Python number."""
         if self.numel() != 1:
             raise ArgumentError(f"item() needs a tensor of one element, found shape {self.shape}")
         return self._fetch().reshape(()).item()
 
     def tolist(self) -> Any:
-        """Nested lists of Python numbers."""
+        """Return nested lists of Python numbers."""
         return self._fetch().tolist()
 
     def __float__(self) -> float:
@@ -491,14 +505,14 @@ class Tensor(TensorMethods):
         return id(self)
 
 
-# machine code that launches may count instead of calling it
+# compiled launch code may increment this counter instead of calling the method
 Tensor.__vkjit_written__.counter = (Tensor, "_version", Version, "value")  # type: ignore[attr-defined]
-# launches read it of each argument, and the slot itself costs them no call
+# launches read this for each argument; the slot descriptor avoids a property call
 Tensor.__vkjit_array__ = vars(Tensor)["_array"]  # type: ignore[method-assign]
 
 
 def as_shape(sizes: Sequence[Any]) -> tuple[int, ...]:
-    """`(2, 3)` from `f(2, 3)` or `f((2, 3))`, checked to be ints of at least 0."""
+    """Return the shape given as `f(2, 3)` or `f((2, 3))`, checked to be non-negative ints."""
     flat = tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else tuple(sizes)
     for size in flat:
         if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 0:

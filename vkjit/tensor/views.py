@@ -1,6 +1,6 @@
-"""Views: the same memory with another shape, strides or offset. Nothing is copied unless the docstring says so.
+"""Views: the same memory with another shape, strides or offset.
 
-Enters: a tensor. Leaves: a tensor over the same memory, recorded, so that gradients flow through it.
+Nothing is copied unless the docstring says so. Views are recorded, so gradients flow through them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Shape = tuple[int, ...]
 
 
 def axis_of(dim: int, rank: int, name: str) -> int:
-    """The axis that `dim` means, counted from the end where negative."""
+    """Return the axis that `dim` denotes; negative values count from the end."""
     if isinstance(dim, bool) or not isinstance(dim, (int, np.integer)):
         raise ArgumentError(f"{name}(): an axis is an int, found {dim!r}")
     if not -rank <= dim < rank:
@@ -37,7 +37,7 @@ def axis_of(dim: int, rank: int, name: str) -> int:
 
 
 def strided(x: Tensor, shape: Shape, strides: Shape, offset: int = 0) -> Tensor:
-    """A view; `offset` in elements from x's first one."""
+    """Return a view; `offset` is in elements relative to x's first element. Not recorded."""
     array = x._array
     start = array.offset + offset * array.dtype.itemsize
     return x.view_of(DeviceArray(array.buffer, start, array.dtype, shape, strides))
@@ -47,40 +47,40 @@ def strided(x: Tensor, shape: Shape, strides: Shape, offset: int = 0) -> Tensor:
 
 
 def _filled_shape(x: Tensor, sizes: Sequence[Any]) -> Shape:
-    """The target of a reshape, with -1 solved."""
+    """Return the target shape of a reshape, with -1 resolved."""
     flat = tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else tuple(sizes)
     unknown = [i for i, s in enumerate(flat) if s == -1]
     known = as_shape([s for i, s in enumerate(flat) if i not in unknown[:1]])
     if not unknown:
         shape = known
     else:
-        rest = math.prod(known)
-        if rest == 0 or x.numel() % rest:
+        known_size = math.prod(known)
+        if known_size == 0 or x.numel() % known_size:
             raise ShapeError(f"can't reshape {x.shape} to {flat}: {x.numel()} elements don't fill -1")
-        shape = (*known[: unknown[0]], x.numel() // rest, *known[unknown[0] :])
+        shape = (*known[: unknown[0]], x.numel() // known_size, *known[unknown[0] :])
     if math.prod(shape) != x.numel():
         raise ShapeError(f"can't reshape {x.shape} ({x.numel()} elements) to {shape} ({math.prod(shape)} elements)")
     return shape
 
 
 def reshaped_strides(shape: Shape, strides: Shape, target: Shape) -> Shape | None:
-    """The strides of a view of `target` shape over elements of `shape`; None where only a copy has that shape."""
+    """Return the strides of a view with shape `target`, or None if only a copy can have that shape."""
     axes = [(e, s) for e, s in zip(shape, strides, strict=True) if e != 1]
     result = [1] * len(target)
     position = 0
-    wanted = [i for i, e in enumerate(target) if e != 1]
-    while wanted:
+    pending = [i for i, e in enumerate(target) if e != 1]
+    while pending:
         if position >= len(axes):
             return None
         extent, stride = axes[position]
         position += 1
-        taken = [wanted.pop(0)]
+        taken = [pending.pop(0)]
         size = target[taken[0]]
         while size != extent:
             if size < extent:
-                if not wanted:
+                if not pending:
                     return None
-                taken.append(wanted.pop(0))
+                taken.append(pending.pop(0))
                 size *= target[taken[-1]]
                 continue
             if position >= len(axes) or axes[position - 1][1] != axes[position][0] * axes[position][1]:
@@ -107,13 +107,13 @@ def _reshape(x: Tensor, *, shape: Shape) -> Tensor:
 
 
 def reshape(x: Tensor, *shape: Any) -> Tensor:
-    """The elements in C order in another shape, one size may be -1: a view where strides allow it, else a copy."""
+    """Return x in another shape, one size of which may be -1: a view if the strides allow it, else a copy."""
     target = _filled_shape(x, shape)
     return x if target == x.shape else _reshape(x, shape=target)
 
 
 def view(x: Tensor, *shape: Any) -> Tensor:
-    """As `reshape`, but never a copy: ShapeError where strides don't allow a view."""
+    """Return a view in another shape. Raises ShapeError if the strides don't allow it (see `reshape`)."""
     target = _filled_shape(x, shape)
     if x.numel() and not x.is_contiguous() and reshaped_strides(x.shape, x.strides, target) is None:
         raise ShapeError(
@@ -124,17 +124,17 @@ def view(x: Tensor, *shape: Any) -> Tensor:
 
 
 def view_as(x: Tensor, other: Tensor) -> Tensor:
-    """A view of other's shape."""
+    """Return a view in other's shape."""
     return view(x, other.shape)
 
 
 def ravel(x: Tensor) -> Tensor:
-    """All elements along one axis."""
+    """Flatten to one axis."""
     return reshape(x, -1) if x.numel() else reshape(x, 0)
 
 
 def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-    """The axes from start_dim to end_dim (both included) merged into one."""
+    """Merge the axes from start_dim to end_dim (inclusive) into one."""
     if x.ndim == 0:
         return reshape(x, 1)
     first, last = axis_of(start_dim, x.ndim, "flatten"), axis_of(end_dim, x.ndim, "flatten")
@@ -145,7 +145,7 @@ def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 
 
 def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
-    """One axis split into several; one size may be -1."""
+    """Split an axis into several; one size may be -1."""
     axis = axis_of(dim, x.ndim, "unflatten")
     known = -math.prod(sizes)
     filled = [x.shape[axis] // known if s == -1 and known > 0 else s for s in sizes]
@@ -155,13 +155,13 @@ def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
 
 
 def unsqueeze(x: Tensor, dim: int) -> Tensor:
-    """A new axis of size 1 before axis `dim`."""
+    """Insert an axis of size 1 at position `dim`."""
     axis = axis_of(dim, x.ndim + 1, "unsqueeze")
     return _reshape(x, shape=(*x.shape[:axis], 1, *x.shape[axis:]))
 
 
 def squeeze(x: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
-    """Without axes of size 1: all of them, or those named that have size 1."""
+    """Remove axes of size 1: all of them, or only those listed; listed axes of other sizes stay."""
     if dim is None:
         chosen = set(range(x.ndim))
     else:
@@ -170,7 +170,7 @@ def squeeze(x: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     return _reshape(x, shape=tuple(e for i, e in enumerate(x.shape) if e != 1 or i not in chosen))
 
 
-# -- order of axes
+# -- axis order
 
 
 @operation("permute")
@@ -179,14 +179,14 @@ def _permute(x: Tensor, *, order: Shape) -> Tensor:
 
 
 def _listed(axes: tuple[Any, ...], dims: Any) -> tuple[Any, ...]:
-    """Axes given one by one, as one sequence, or by the keyword `dims`."""
+    """Return axes given as arguments, as one sequence, or by the keyword `dims`."""
     if dims is not None:
         axes = (dims,) if isinstance(dims, (tuple, list)) else ((dims,),)
     return tuple(axes[0]) if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
 
 
 def permute(x: Tensor, *axes: Any, dims: Any = None) -> Tensor:
-    """The axes in another order: `permute(x, 2, 0, 1)`."""
+    """Reorder the axes: `permute(x, 2, 0, 1)`."""
     flat = _listed(axes, dims)
     order = tuple(axis_of(d, x.ndim, "permute") for d in flat)
     if sorted(order) != list(range(x.ndim)):
@@ -195,7 +195,7 @@ def permute(x: Tensor, *axes: Any, dims: Any = None) -> Tensor:
 
 
 def transpose(x: Tensor, dim0: int, dim1: int) -> Tensor:
-    """Two axes exchanged."""
+    """Swap two axes."""
     order = list(range(x.ndim))
     a, b = axis_of(dim0, x.ndim or 1, "transpose"), axis_of(dim1, x.ndim or 1, "transpose")
     if x.ndim == 0:
@@ -208,28 +208,28 @@ swapaxes = swapdims = transpose
 
 
 def t(x: Tensor) -> Tensor:
-    """The transpose of a matrix; a vector stays."""
+    """Transpose a matrix; vectors and 0-d tensors are returned as they are."""
     if x.ndim > 2:
         raise ShapeError(f"t() takes a matrix, found shape {x.shape}: use .mT or transpose()")
     return x if x.ndim < 2 else transpose(x, 0, 1)
 
 
 def mT(x: Tensor) -> Tensor:
-    """The last two axes exchanged."""
+    """Swap the last two axes."""
     if x.ndim < 2:
         raise ShapeError(f"mT needs at least 2 axes, found shape {x.shape}")
     return transpose(x, -2, -1)
 
 
 def movedim(x: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
-    """Axes moved to other places, the others keep their order."""
+    """Move axes to other positions; the remaining ones keep their order."""
     sources = [axis_of(d, x.ndim, "movedim") for d in ((source,) if isinstance(source, int) else source)]
     targets = [axis_of(d, x.ndim, "movedim") for d in ((destination,) if isinstance(destination, int) else destination)]
     if len(sources) != len(targets) or len(set(sources)) != len(sources) or len(set(targets)) != len(targets):
         raise ShapeError(f"movedim({source}, {destination}): expected as many destinations as sources, each axis once")
-    rest = iter([i for i in range(x.ndim) if i not in sources])
+    remaining = iter([i for i in range(x.ndim) if i not in sources])
     placed = dict(zip(targets, sources, strict=True))
-    return permute(x, [placed[i] if i in placed else next(rest) for i in range(x.ndim)])
+    return permute(x, [placed[i] if i in placed else next(remaining) for i in range(x.ndim)])
 
 
 moveaxis = movedim
@@ -244,7 +244,7 @@ def _expand(x: Tensor, *, shape: Shape) -> Tensor:
 
 
 def expand(x: Tensor, *shape: Any) -> Tensor:
-    """Axes of size 1 stretched, and new axes in front, without copying; -1 keeps a size."""
+    """Expand axes of size 1 and add leading axes, without copying; -1 keeps a size."""
     sizes = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
     missing = len(sizes) - x.ndim
     if missing < 0:
@@ -255,17 +255,17 @@ def expand(x: Tensor, *shape: Any) -> Tensor:
 
 
 def broadcast_to(x: Tensor, shape: Sequence[int]) -> Tensor:
-    """x stretched to the shape."""
+    """Expand x to the shape."""
     return expand(x, tuple(shape))
 
 
 def expand_as(x: Tensor, other: Tensor) -> Tensor:
-    """x stretched to other's shape."""
+    """Expand x to other's shape."""
     return expand(x, other.shape)
 
 
 def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """All stretched to their common shape."""
+    """Expand all tensors to their common broadcast shape."""
     shape = iterate.broadcast_shapes(*(x.shape for x in tensors))
     return tuple(expand(x, shape) for x in tensors)
 
@@ -275,7 +275,7 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 @operation("slice")
 def slice_view(x: Tensor, *, starts: Shape, sizes: Shape, steps: Shape) -> Tensor:
-    """Along each axis `size` elements from `start` in steps; the rank stays."""
+    """Return a view of `sizes` elements along each axis, from `starts` in steps of `steps`; the rank stays the same."""
     offset = sum(start * stride for start, stride in zip(starts, x.strides, strict=True)) if 0 not in sizes else 0
     return strided(x, sizes, tuple(step * stride for step, stride in zip(steps, x.strides, strict=True)), offset)
 
@@ -287,7 +287,7 @@ def _part(x: Tensor, axis: int, start: int, size: int, step: int = 1) -> Tensor:
 
 
 def narrow(x: Tensor, dim: int, start: Any, length: int) -> Tensor:
-    """`length` elements from `start` along an axis."""
+    """Return `length` elements from `start` along an axis."""
     axis = axis_of(dim, x.ndim, "narrow")
     start = int(start.item()) if isinstance(start, Tensor) else start
     extent = x.shape[axis]
@@ -298,7 +298,7 @@ def narrow(x: Tensor, dim: int, start: Any, length: int) -> Tensor:
 
 
 def select(x: Tensor, dim: int, index: int) -> Tensor:
-    """The slice at one index of an axis, without that axis."""
+    """Return the slice at one index of an axis, without that axis."""
     axis = axis_of(dim, x.ndim, "select")
     if not -x.shape[axis] <= index < x.shape[axis]:
         raise ArgumentError(f"index {index} is out of range for axis {dim} with {x.shape[axis]} elements")
@@ -308,12 +308,12 @@ def select(x: Tensor, dim: int, index: int) -> Tensor:
 
 @whole("flip")
 def flip(x: Tensor, *axes: Any, dims: Any = None) -> Tensor:
-    """The order of elements reversed along the axes: a copy, as in PyTorch (`x[::-1]` is a view with negative strides)."""
+    """Reverse the elements along axes; a copy, as in PyTorch (`x[::-1]` is a view with negative strides)."""
     return backwards(x, *axes, dims=dims).clone()
 
 
 def backwards(x: Tensor, *axes: Any, dims: Any = None) -> Tensor:
-    """As `flip`, but a view."""
+    """Reverse the elements along axes, as a view (unlike `flip`)."""
     flat = _listed(axes, dims)
     named = [axis_of(dim, x.ndim or 1, "flip") for dim in flat]
     if len(set(named)) < len(named):
@@ -324,13 +324,13 @@ def backwards(x: Tensor, *axes: Any, dims: Any = None) -> Tensor:
 
 
 def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
-    """The slices along an axis, without it."""
+    """Return the slices along an axis, without that axis."""
     axis = axis_of(dim, x.ndim, "unbind")
     return tuple(select(x, axis, i) for i in range(x.shape[axis]))
 
 
 def split(x: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
-    """Parts along an axis: of one size (the last may be smaller), or of the sizes listed."""
+    """Split an axis into parts of one size (the last may be smaller), or of the sizes listed."""
     axis = axis_of(dim, x.ndim, "split")
     extent = x.shape[axis]
     if isinstance(split_size_or_sections, (int, np.integer)):
@@ -347,7 +347,10 @@ def split(x: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) 
 
 
 def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """At most `chunks` parts of equal size along an axis (the last may be smaller); of an axis without elements so many."""
+    """Split an axis into at most `chunks` equal parts (the last may be smaller).
+
+    An axis of size 0 yields exactly `chunks` empty parts.
+    """
     if chunks < 1:
         raise ArgumentError(f"chunk() takes at least 1 part, found {chunks}")
     extent = x.shape[axis_of(dim, x.ndim, "chunk")]
@@ -364,7 +367,10 @@ def _diagonal(x: Tensor, *, offset: int) -> Tensor:
 
 
 def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """The diagonal of the matrices along two axes, as the last axis; `offset` > 0 above the main one, < 0 below."""
+    """Return the diagonal of the matrices along two axes, as the last axis.
+
+    offset > 0 selects a diagonal above the main one, offset < 0 one below.
+    """
     first, second = axis_of(dim1, x.ndim, "diagonal"), axis_of(dim2, x.ndim, "diagonal")
     if first == second:
         raise ShapeError(f"diagonal(): dim1 and dim2 are the same axis {dim1}")

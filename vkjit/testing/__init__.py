@@ -1,10 +1,9 @@
-"""Property-based testing of anybody's kernels.
+"""Property-based testing of GPU kernels.
 
-`strategies` draws arguments from a kernel's signature, `check_kernel` and `@check` look for inputs and schedules for
-which a kernel is wrong, shrink them and show the line, `check_grads` compares gradients with differences,
-`tolerance` derives bounds, `run` launches a kernel once with guarded memory, `sanitize` searches one launch for races
-and other faults. Drawing needs hypothesis: pip install
-'vkjit[test]'.
+`strategies` draws arguments from a kernel's signature. `check_kernel` and `@check` search for inputs and schedules on
+which a kernel fails, shrink them and point at the source line. `check_grads` compares gradients with finite
+differences, `tolerance` derives error bounds, `run` launches a kernel once with redzones around its arrays, and
+`sanitize` checks one launch for races and other errors. Drawing inputs needs hypothesis: `pip install 'vkjit[test]'`.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """What needs the tensor layer is loaded when it is first used."""
+    """Import the names that need the tensor layer on first use."""
     if name in ("GradientError", "check_grads"):
         from . import gradients
 

@@ -1,4 +1,4 @@
-"""Hypothesis, which draws and shrinks the inputs: an optional package, imported when it is first needed."""
+"""Lazy import of hypothesis, the optional package that draws and shrinks inputs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["load_hypothesis"]
 
 
 def load_hypothesis() -> ModuleType:
-    """The package. VkjitError that says how to install it where it is missing."""
+    """Import and return hypothesis. Raises VkjitError with installation instructions if it isn't installed."""
     try:
         import hypothesis
     except ImportError as error:

@@ -1,7 +1,7 @@
-"""What is left of a failure for those who look into it elsewhere: files in a folder.
+"""Files that describe a failure, to investigate it on another machine.
 
-Enters: a kernel, a `Finding`, texts. Leaves: `NAME.py`, the program that reproduces it; `NAME.txt`, what the failure says, and
-the machine it happened on; `NAME.ir.txt`, what the compiler made of the kernel, pass by pass; `NAME.spv`, its SPIR-V.
+`NAME.py` reproduces the failure, `NAME.txt` holds its message and describes the machine, `NAME.ir.txt` holds the IR
+after each pass, and `NAME.spv` the SPIR-V.
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ __all__ = ["write_files"]
 
 
 def write_files(folder: Path, kernel: Kernel, finding: Finding, groups: Any, text: str, script: str) -> list[Path]:
-    """Writes the files; gives their paths. What can't be made (code for a device without the kernel's types, say) is left
-    out, with the reason in the text."""
+    """Write the artifacts to `folder` and return their paths.
+
+    Files that can't be produced, for example because no device supports the kernel's types, are left out; `NAME.txt`
+    says why.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     name = re.sub(r"\W+", "_", kernel.name)
     paths = [folder / f"{name}.py"]
@@ -51,7 +54,7 @@ def write_files(folder: Path, kernel: Kernel, finding: Finding, groups: Any, tex
 
 
 def _inspected(kernel: Kernel, finding: Finding, groups: Any) -> Inspection:
-    """The kernel as it was launched, without a debug variant that the search chose by itself."""
+    """Inspect the kernel as it was launched, but without the debug mode that the search may have chosen itself."""
     schedule = replace(finding.schedule, debug=None)
     executor = Executor(kernel, open_device(finding.executor), groups)
     with executor.placed(finding.case, executor.device) as placed:
@@ -59,9 +62,9 @@ def _inspected(kernel: Kernel, finding: Finding, groups: Any) -> Inspection:
 
 
 def _target(finding: Finding) -> tuple[str, DeviceCaps]:
-    """A Vulkan device: the one of the failure, else the first one, else one that has what most have."""
-    found = [info for info in devices() if info.kind not in ("interpreter", "llvm-cpu") and not info.missing]
-    chosen = next((info for info in found if info.name == finding.executor), found[0] if found else None)
+    """Return the name and caps of a Vulkan device: the one that failed, else the first one, else a generic default."""
+    candidates = [info for info in devices() if info.kind not in ("interpreter", "llvm-cpu") and not info.missing]
+    chosen = next((info for info in candidates if info.name == finding.executor), candidates[0] if candidates else None)
     if chosen is not None and chosen.caps is not None:
         return chosen.name, chosen.caps
     from ..tools.opt import PLAIN_DEVICE
@@ -77,7 +80,7 @@ def _spirv(kernel: Kernel, signature: Any, caps: DeviceCaps) -> bytes:
 
 
 def _machine() -> str:
-    """What `python -m vkjit info` prints."""
+    """Return the output of `python -m vkjit info`."""
     import argparse
 
     from ..cli import info

@@ -1,7 +1,7 @@
-"""One set of arguments of a kernel: what a property test draws, runs, shrinks and prints.
+"""One set of kernel arguments: the unit that a property test draws, runs, shrinks and prints.
 
-Enters: what was drawn. Leaves: `Case`, plain data that needs no hypothesis. Values are held as NumPy carries them
-(bf16 as float32); `encode` and `decode` go to what lies in memory and back.
+A `Case` is plain data and independent of hypothesis. Values are kept as NumPy arrays of computable types (bf16 as
+float32, called carried values); `encode` and `decode` convert them to and from the memory representation.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ NumpyArray = npt.NDArray[Any]
 
 
 def storage_of(dtype: DType) -> np.dtype[Any]:
-    """The NumPy type of one element in memory; bool is a byte, so that any byte can be seen."""
+    """Return the NumPy type of one element in memory; bool is stored as uint8 so that any byte value stays visible."""
     return np.dtype(np.uint8) if dtype is dtypes.boolean else dtype.storage
 
 
 def encode(values: NumpyArray, dtype: DType) -> NumpyArray:
-    """Carried values as they lie in memory; float32 values are rounded to bf16."""
+    """Convert carried values to their memory representation; float32 values of type bf16 are rounded."""
     if dtype is dtypes.bf16:
         from ..ir.semantics import to_bf16
 
@@ -43,7 +43,7 @@ def encode(values: NumpyArray, dtype: DType) -> NumpyArray:
 
 
 def decode(raw: NumpyArray, dtype: DType) -> NumpyArray:
-    """What lies in memory as carried values."""
+    """Convert the memory representation to carried values."""
     if dtype is dtypes.bf16:
         return np.asarray(raw.astype(np.uint32) << np.uint32(16)).view(np.float32)
     return raw != 0 if dtype is dtypes.boolean else raw
@@ -51,7 +51,7 @@ def decode(raw: NumpyArray, dtype: DType) -> NumpyArray:
 
 @dataclass(frozen=True, slots=True)
 class ArrayInput:
-    """An array argument: `values` is None for an Out, which holds poison before the launch."""
+    """An array argument. `values` is None for an Out, which is filled with poison before the launch."""
 
     dtype: DType
     shape: tuple[int, ...]
@@ -60,12 +60,12 @@ class ArrayInput:
 
     @property
     def distinct_shape(self) -> tuple[int, ...]:
-        """The shape without what axes of stride 0 repeat: there may be billions of elements in a few bytes."""
+        """The shape with axes of stride 0 reduced to 1: such arrays may have billions of elements in a few bytes."""
         return tuple(min(n, 1) if axis in self.layout.repeated else n for axis, n in enumerate(self.shape))
 
     @property
     def distinct(self) -> NumpyArray:
-        """The values, each once, of `distinct_shape`. Only for arrays that have values."""
+        """The stored values, of shape `distinct_shape`. Raises InternalError for an Out."""
         if self.values is None:
             raise InternalError("an Out has no values")
         return self.values[tuple(slice(n) for n in self.distinct_shape)]
@@ -73,9 +73,9 @@ class ArrayInput:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Arguments by parameter name, with the sizes of dimension names and the types of type variables behind them.
+    """Arguments by parameter name, with the dimension sizes and type variable bindings that they are based on.
 
-    `aliases`: pairs of arrays that lie in the same memory, that of the first one.
+    `aliases`: pairs of array parameters that share the memory of the first.
     """
 
     dims: Mapping[str, Any]
@@ -84,58 +84,60 @@ class Case:
     aliases: tuple[tuple[str, str], ...] = ()
 
     def arrays(self) -> dict[str, ArrayInput]:
-        """The array arguments."""
+        """Return the array arguments by name."""
         return {n: v for n, v in self.arguments.items() if isinstance(v, ArrayInput)}
 
     def with_argument(self, name: str, value: Any) -> Case:
-        """The same case with one argument replaced."""
+        """Return the case with one argument replaced."""
         return replace(self, arguments={**self.arguments, name: value})
 
     def with_alias(self, pair: tuple[str, str]) -> Case:
-        """The same case with the second array in the memory of the first one."""
+        """Return the case with the second array in the memory of the first."""
         return replace(self, aliases=(*self.aliases, pair))
 
     def settled(self) -> Case | None:
-        """The case with what lies in the same memory made equal; None where arrays of a pair don't fit any more."""
-        made = self
+        """Return the case with equal values in aliased arrays; None if a pair differs in type, shape or layout."""
+        case = self
         for first, second in self.aliases:
-            one, two = made.arguments[first], made.arguments[second]
+            one, two = case.arguments[first], case.arguments[second]
             if (one.dtype, one.shape, one.layout) != (two.dtype, two.shape, two.layout):
                 return None
             if two.values is not None:
-                made = made.with_argument(second, replace(two, values=one.values))
-        return made
+                case = case.with_argument(second, replace(two, values=one.values))
+        return case
 
     def size(self) -> int:
-        """Elements of all arrays; those that an axis repeats count once."""
+        """Return the number of stored elements of all arrays; axes of stride 0 count once."""
         return sum(int(np.prod(a.distinct_shape)) for a in self.arrays().values())
 
     def is_finite(self) -> bool:
-        """Whether no argument holds NaN or an infinity."""
-        held: list[Any] = [v.distinct for v in self.arrays().values() if v.values is not None and v.dtype.is_float]
-        held += [v for v in self.arguments.values() if isinstance(v, float)]
-        return all(bool(np.isfinite(v).all()) for v in held)
+        """True if no argument contains NaN or an infinity."""
+        floats: list[Any] = [v.distinct for v in self.arrays().values() if v.values is not None and v.dtype.is_float]
+        floats += [v for v in self.arguments.values() if isinstance(v, float)]
+        return all(bool(np.isfinite(v).all()) for v in floats)
 
     def numpy_arguments(self, spec: KernelSpec, *, outs: bool = False) -> dict[str, Any]:
-        """Arguments to call the kernel with, for a specification with structs taken apart: NumPy arrays that have the case's
-        strides, structured ones and records for structs. Outs are left out where their shape follows from the dimensions,
-        unless `outs` asks for them."""
-        from .composites import whole  # which needs to know what a case is
+        """Return arguments for a call of the kernel, given its specification with structs taken apart.
 
-        made: dict[str, Any] = {}
+        Arrays have the case's strides; structs become structured arrays and NumPy records. Outs whose shape follows
+        from the dimensions are left out unless `outs` is set.
+        """
+        from .composites import whole  # import cycle
+
+        by_name: dict[str, Any] = {}
         for param in spec.params:
             value = self.arguments[param.name]
             if not isinstance(value, ArrayInput):
-                made[param.name] = value
+                by_name[param.name] = value
             elif value.values is not None or outs or param.dims is None or param.dims.evaluate(self.dims) is None:
-                made[param.name] = strided(value)
+                by_name[param.name] = strided(value)
         for one, two in self.aliases:
-            made[two] = made[one]
-        return whole(spec, made, storage=True)
+            by_name[two] = by_name[one]
+        return whole(spec, by_name, storage=True)
 
 
 def strided(array: ArrayInput) -> NumpyArray:
-    """A NumPy array with the values and strides of an input; an Out holds zeros."""
+    """Return a NumPy array with the values and strides of an input; an Out is filled with zeros."""
     placement = array.layout.place(array.shape)
     storage = array.dtype.storage
     memory = np.zeros(placement.count, storage)
@@ -148,15 +150,17 @@ def strided(array: ArrayInput) -> NumpyArray:
 
 
 def array(values: Any, dtype: Any = None, **layout: Any) -> ArrayInput:
-    """An array argument for `vk.testing.run`: values, element type (default: the values' own), and fields of
-    `Layout`."""
-    held = np.asarray(values)
-    kind = dtypes.from_numpy(held.dtype) if dtype is None else dtype
-    made = ArrayInput(kind, held.shape, held, Layout(**layout))
-    carried = decode(encode(made.distinct, kind), kind)
-    return replace(made, values=np.broadcast_to(carried, held.shape) if carried.shape != held.shape else carried)
+    """Make an array argument for `vk.testing.run`.
+
+    dtype: the element type (default: that of the values). layout: fields of `Layout`.
+    """
+    given = np.asarray(values)
+    kind = dtypes.from_numpy(given.dtype) if dtype is None else dtype
+    input = ArrayInput(kind, given.shape, given, Layout(**layout))
+    carried = decode(encode(input.distinct, kind), kind)
+    return replace(input, values=np.broadcast_to(carried, given.shape) if carried.shape != given.shape else carried)
 
 
 def out(dtype: Any, shape: tuple[int, ...], **layout: Any) -> ArrayInput:
-    """An Out for `vk.testing.run`: it holds poison before the launch."""
+    """Make an Out for `vk.testing.run`; it is filled with poison before the launch."""
     return ArrayInput(dtype, shape, None, Layout(**layout))

@@ -1,7 +1,7 @@
-"""Property tests of kernels: `check_kernel` runs one, `check` makes a test that pytest collects.
+"""Property tests of kernels: `check_kernel` runs one, `check` makes a test function that pytest collects.
 
-Enters: a kernel, a reference (or none), what may vary. Leaves: a `CheckResult`, or a `CheckFailure` with the
-smallest input that `minimise` reaches.
+A passing check returns a `CheckResult`; a failing one raises `CheckFailure` with the smallest input found by
+shrinking.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ from .search import Search
 __all__ = ["CheckResult", "check", "check_kernel", "collected_cases", "first_finding"]
 
 EXAMPLES = 100
+"""Default number of inputs of a check."""
 
-_CASES_TO_MEND = 24
-"""Directed cases that a change has to pass beside the failing ones, before the search that confirms it."""
+_REPAIR_CASES = 24
+"""Directed cases that a candidate repair has to pass, beside the failing ones, before a search confirms it."""
 
-_LARGEST_TO_MEND = 1 << 12
+_MAX_REPAIR_ELEMENTS = 1 << 12
 
-_EXAMPLES_OF_EVIDENCE = 40
-"""Inputs of a search that confirms a change or a hint."""
+_EVIDENCE_EXAMPLES = 40
+"""Number of inputs of a search that confirms a repair or a hint."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What a check that found nothing did."""
+    """Statistics of a check that found no failure."""
 
     kernel: str
     examples: int
@@ -75,32 +76,31 @@ def check_kernel(
     seed: int | None = None,
     script: Any = None,
 ) -> CheckResult:
-    """Looks for inputs and schedules for which the kernel is wrong. Raises CheckFailure with the smallest one found.
+    """Search for inputs and schedules on which the kernel is wrong. Raises CheckFailure with the smallest failing input.
 
-    reference: a function of the arguments that it names, which returns the outputs (one array, or a tuple in order
-    of Outs
-        and InOuts, or a dictionary), or None after writing into the output arrays that it names. Nothing is asked of outputs
-        that a dictionary leaves out, or for which a tuple holds None. Without a reference, devices and schedules are compared
-        with each other, unless `properties` says what holds.
-    devices: numbers, names or devices (default: the interpreter and the default device).
-    dims, elements, where, dtypes, special, aliases: what the inputs may be; see `strategies`. NaN and infinities are
-        among the floats unless `special=False`, or `elements` gives a range.
+    reference: a function that takes the arguments that it names and returns the outputs (one array, a tuple in the order of
+        Outs and InOuts, or a dictionary), or returns None after writing into the output arrays that it names. Outputs that a
+        dictionary omits, or for which a tuple has None, aren't checked. Without a reference, devices and schedules are
+        compared with each other, unless `properties` are given.
+    devices: indices, names or devices (default: the interpreter and the default device).
+    dims, elements, where, dtypes, special, aliases: constrain the inputs; see `strategies`. Floats include NaN and
+        infinities unless `special=False` or `elements` gives a range.
     groups: the number of workgroups, or a function of arguments that it names, for kernels without over= and groups=.
-    tolerance: a relative bound, a (relative, absolute) pair or a Tolerance, in place of the derived one.
-    precise: hands floats to the reference as float64, so that its own roundings don't count.
-    partial: allows elements of Outs that no invocation writes.
-    unordered: outputs whose rows (of the first axis) may come in any order: a name, names, tuples of names whose rows belong
-        together, or a dictionary of these to the output whose first element says how many rows there are: {"y": "count"}.
-        The reference may give these rows alone.
-    properties: functions of the arguments that they name, outputs as they are after the launch (`before`: a dictionary of all as
-        they were), which assert, or return False where something is wrong. They may stand in for a reference.
-    schedules: varies workgroup sizes, orders and optimisation levels; strict: also with and without strict mode.
-    sanitize: names of the sanitizer's checks, as for `vk.testing.sanitize` (True: the usual ones; False: none).
-    seed: makes the search repeatable. script: a path to which the program that reproduces a failure is written.
+    tolerance: a relative bound, a (relative, absolute) pair or a Tolerance; replaces the derived one.
+    precise: pass floats to the reference as float64, so that its own rounding errors don't matter.
+    partial: allow elements of Outs that no invocation writes.
+    unordered: outputs whose rows (along the first axis) may come in any order: a name, several names, tuples of names whose
+        rows belong together, or a dictionary from these to the output whose first element is the number of rows:
+        {"y": "count"}. The reference may return just these rows.
+    properties: functions of the arguments that they name, with outputs as they are after the launch (`before`: a dictionary
+        of all arguments before it). They assert, or return False on failure. They may replace a reference.
+    schedules: vary workgroup sizes, orders and optimization levels. strict: also run with and without strict mode.
+    sanitize: names of the sanitizer's checks, as for `vk.testing.sanitize` (True: the default checks; False: none).
+    seed: makes the search repeatable. script: path for a program that reproduces a failure.
 
-    Always checked: index bounds, integer division by zero and asserts (debug mode), races, uninitialised reads and
-    divergent barriers (the sanitizer), writes outside of arrays, elements of Outs that nobody writes, results that depend
-    on what an Out held before.
+    Always checked: index bounds, integer division by zero and asserts (debug mode); races, uninitialized reads and
+    divergent barriers (sanitizer); writes outside arrays; elements of Outs that nobody writes; results that depend on
+    the previous contents of an Out.
     """
     settings = {
         "devices": devices, "max_examples": max_examples, "dims": dims, "elements": elements, "where": where,
@@ -113,7 +113,7 @@ def check_kernel(
 
 
 def first_finding(kernel: Kernel, reference: Callable[..., Any] | None = None, **settings: Any) -> Finding | None:
-    """What `check_kernel` finds, as it finds it: not made smaller, not explained; None for nothing."""
+    """Return the first failure that `check_kernel` would find, neither shrunk nor explained; None if there is none."""
     defaults: dict[str, Any] = check_kernel.__kwdefaults__ or {}
     return Search(kernel, reference, None, {**defaults, **settings}).first()
 
@@ -121,10 +121,13 @@ def first_finding(kernel: Kernel, reference: Callable[..., Any] | None = None, *
 def collected_cases(
     kernel: Kernel, reference: Callable[..., Any] | None, settings: Mapping[str, Any]
 ) -> tuple[dict[str, Any], list[tuple[Case, Mapping[str, Schedule]]]]:
-    """All settings of a check, and the cases and schedules that it would try in the interpreter; nothing is launched."""
+    """Return all settings of a check, and the cases and schedules that it would try in the interpreter.
+
+    Nothing is launched.
+    """
     defaults: dict[str, Any] = check_kernel.__kwdefaults__ or {}
-    made = {**defaults, **settings, "devices": "interpreter"}
-    search = Search(kernel, reference, None, made)
+    chosen = {**defaults, **settings, "devices": "interpreter"}
+    search = Search(kernel, reference, None, chosen)
     cases: list[tuple[Case, Mapping[str, Schedule]]] = []
 
     class Collector(Examiner):
@@ -133,11 +136,11 @@ def collected_cases(
 
     search.examiner = Collector(kernel, reference, search.executors)
     search.first()
-    return made, cases
+    return chosen, cases
 
 
 def _run(search: Search) -> CheckResult:
-    """What a search that finds nothing did. Raises CheckFailure for what it finds."""
+    """Run the search and return its statistics. Raises CheckFailure if it finds a failure."""
     start = time.perf_counter()
     finding = search.first()
     if finding is not None:
@@ -153,24 +156,24 @@ def _run(search: Search) -> CheckResult:
 def check(
     kernel: Kernel | None = None, *, reference: Callable[..., Any] | None = None, **settings: Any
 ) -> Callable[[Any], Callable[[], None]]:
-    """Makes a property test for pytest.
+    """Make a property test for pytest.
 
-    Over a function, that function is the reference, named as tests are::
+    Applied to a function, that function is the reference; give it a test's name::
 
         @vk.testing.check(saxpy, dims={"N": (0, 1000)})
         def test_saxpy(a, x, y):
             return a * x + y
 
-    With `reference=`, the function may assert more: it is called with the arguments that it names, outputs as they
-    are after the launch::
+    With `reference=`, the function makes additional assertions. It is called with the arguments that it names, outputs
+    as they are after the launch::
 
         @vk.testing.check(softmax, reference=numpy_softmax)
         def test_softmax(x, y):
             assert (y >= 0).all()
 
-    Right above a kernel, with `reference=`, the kernel's name becomes that of a test (the kernel is its attribute
-    `kernel`). All other arguments are those of `check_kernel`. Failures are CheckFailures; hypothesis remembers them
-    in its database.
+    Applied to a kernel, with `reference=`, it replaces the kernel by a test of that name; the test's attribute `kernel`
+    is the kernel. All other arguments are those of `check_kernel`. Failures are CheckFailures and are saved in
+    hypothesis' database.
     """
     defaults: dict[str, Any] = check_kernel.__kwdefaults__ or {}
     unknown = [k for k in settings if k not in defaults]
@@ -203,10 +206,10 @@ def _test_of(
     test.__module__, test.__doc__ = named.__module__, named.__doc__
 
     def with_kernel(other: Kernel) -> None:
-        found = Search(other, reference, judge, {**settings, "devices": "interpreter"}).first()
-        assert found is None, found.kind
+        finding = Search(other, reference, judge, {**settings, "devices": "interpreter"}).first()
+        assert finding is None, finding.kind
 
     test.kernel = kernel  # type: ignore[attr-defined]
-    test.with_kernel = with_kernel  # type: ignore[attr-defined]  # the same property of another kernel
+    test.with_kernel = with_kernel  # type: ignore[attr-defined]  # checks the same property of another kernel
     test.settings = settings  # type: ignore[attr-defined]
     return test

@@ -1,8 +1,7 @@
-"""Where choices come from: from hypothesis draw by draw, or from one seed that hypothesis draws.
+"""Sources of random choices: individual hypothesis draws, or a generator seeded by a single draw.
 
-Draw by draw, hypothesis can shrink and mutate what it has drawn, and leans towards small and repeated choices. From
-a seed, cases are spread evenly; they are shrunk by `minimise`, which knows what a case is. User strategies are drawn
-from hypothesis either way.
+With individual draws, hypothesis can shrink and mutate the choices, and it prefers small and repeated ones. With a
+seed, cases are spread evenly, and `minimise` shrinks them. User strategies are drawn from hypothesis in both cases.
 """
 
 from __future__ import annotations
@@ -18,30 +17,30 @@ Item = TypeVar("Item")
 
 
 class Chooser(ABC):
-    """Makes choices; the first of several options, and small numbers, are the simple ones."""
+    """A source of choices. Earlier options and smaller numbers are simpler."""
 
     def __init__(self, draw: Callable[[Any], Any]) -> None:
         self.draw = draw
 
     @abstractmethod
     def pick(self, options: Sequence[Item]) -> Item:
-        """One of the options."""
+        """Return one of the options."""
 
     @abstractmethod
     def integer(self, low: int | None, high: int | None) -> int:
-        """A whole number in [low, high]."""
+        """Return an integer in [low, high]."""
 
     @abstractmethod
     def real(self, low: float | None, high: float | None) -> float:
-        """A finite number in [low, high]."""
+        """Return a finite number in [low, high]."""
 
     def seed(self) -> int:
-        """A seed for what is too much to choose piece by piece."""
+        """Return a seed for data too large to be chosen element by element."""
         return self.integer(0, 2**16 - 1)
 
 
 class Drawn(Chooser):
-    """Each choice is a draw of hypothesis."""
+    """A chooser that makes each choice by a hypothesis draw."""
 
     def pick(self, options: Sequence[Item]) -> Item:
         from hypothesis import strategies as st
@@ -61,7 +60,7 @@ class Drawn(Chooser):
 
 
 class Seeded(Chooser):
-    """All choices follow from a seed."""
+    """A chooser that makes all choices by a generator with a fixed seed."""
 
     def __init__(self, draw: Callable[[Any], Any], seed: int) -> None:
         super().__init__(draw)
@@ -72,7 +71,7 @@ class Seeded(Chooser):
 
     def integer(self, low: int | None, high: int | None) -> int:
         low, high = _closed(low, high)
-        near = min(high, low + 20)  # small numbers are worth a share of their own
+        near = min(high, low + 20)  # small numbers get 30% of the draws
         return self.random.randint(int(low), int(near if self.random.random() < 0.3 else high))
 
     def real(self, low: float | None, high: float | None) -> float:
@@ -85,7 +84,7 @@ class Seeded(Chooser):
 
 
 def _closed(low: Any, high: Any) -> tuple[Any, Any]:
-    """Bounds where one or both are missing."""
+    """Replace missing bounds by finite ones."""
     if low is None:
         low = -100 if high is None else min(high, 0) - 100
     return low, max(low, 0) + 100 if high is None else high

@@ -1,8 +1,7 @@
-"""Compares an output with what it should be.
+"""Compare a kernel's output with the expected values.
 
-Enters: found and expected values, the bounds. Leaves: a `Difference` that says which elements are wrong and by how
-much, or None. NaN equals NaN, infinities have to agree in sign, integers and bools have to be equal, after
-wrapping to the output's type.
+NaN equals NaN, infinities must agree in sign, and integers and bools must be equal after wrapping to the output's
+type. Other floats must agree within the bounds.
 """
 
 from __future__ import annotations
@@ -26,11 +25,12 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How exact an output has to be.
+    """The error bounds of an output.
 
-    `given`: the user's tolerance, which then is all. Else `budget` gives the sum of errors of `ErrorBudget` (None:
-    unknown), and `spread` gives, when it is needed, the measured spread and the undecided elements. `blur` gives what
-    the expected values themselves may be off, where they come from a reference. `exact`: bit for bit.
+    `given`: the user's tolerance, which replaces all other bounds. Otherwise, `budget` returns the error sum of
+    `ErrorBudget` (None: unknown), and `spread`, called only when needed, returns the measured spread and a mask of
+    elements whose value is undecided. `blur` returns the uncertainty of the expected values, where they come from a
+    reference. `wide` returns the spread under larger perturbations. `exact`: compare bit for bit.
     """
 
     budget: Callable[[], float | None]
@@ -41,7 +41,7 @@ class Bounds:
     wide: Callable[[], Array] | None = None
 
     def of_rows(self, shape: tuple[int, ...]) -> Bounds:
-        """The same for an array whose rows come in any order: each row gets what the widest one gets."""
+        """Return the bounds for an array with unordered rows: every row gets the largest bound of all rows."""
         spread, blur, wide = self.spread, self.blur, self.wide
 
         def widest() -> tuple[Array, npt.NDArray[np.bool_]]:
@@ -59,13 +59,16 @@ class Bounds:
 
 
 def _over_rows(values: Array, shape: tuple[int, ...]) -> Array:
-    """The largest value of each column, for each row."""
+    """Return the maximum over the rows, broadcast to all rows."""
     return np.broadcast_to(values.max(axis=0, initial=values.dtype.type(0)), shape)
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One output that differs: `wrong` flags elements; `found`, `expected` as carried values; `allowed` per element."""
+    """A mismatch in one output.
+
+    `wrong` flags elements, `found` and `expected` are carried values, `allowed` is the allowed difference per element.
+    """
 
     wrong: npt.NDArray[np.bool_]
     found: Array
@@ -81,7 +84,7 @@ class Difference:
 
 
 def compare(found: Array, expected: Array, dtype: DType, bounds: Bounds) -> Difference | None:
-    """The difference of `found` (carried values of `dtype`) from `expected` (any numbers of the same shape)."""
+    """Compare carried values with expected numbers of the same shape; None if all elements are within bounds."""
     if found.size == 0:
         return None
     if not dtype.is_float:
@@ -122,22 +125,22 @@ def _allowed(wanted: Array, dtype: DType, bounds: Bounds) -> Array:
 
 
 def _compare_exactly(found: Array, expected: Array, dtype: DType, bounds: Bounds) -> Difference | None:
-    wanted = np.asarray(expected)
-    if dtype.is_integer and wanted.dtype.kind in "iu":
-        wanted = wanted.astype(found.dtype)  # integers wrap
-    if wanted.dtype.kind == "f" and dtype.is_integer:
-        wrong = found.astype(np.float64) != wanted
+    target = np.asarray(expected)
+    if dtype.is_integer and target.dtype.kind in "iu":
+        target = target.astype(found.dtype)  # wraps integers
+    if target.dtype.kind == "f" and dtype.is_integer:
+        wrong = found.astype(np.float64) != target
     else:
-        wrong = found != wanted
+        wrong = found != target
     if wrong.any() and bounds.given is not None:
-        wrong &= np.abs(found.astype(np.float64) - wanted.astype(np.float64)) > bounds.given.allowed(wanted)
+        wrong &= np.abs(found.astype(np.float64) - target.astype(np.float64)) > bounds.given.allowed(target)
     if wrong.any() and bounds.spread is not None and not bounds.exact:
         wrong = wrong & ~bounds.spread()[1]
-    return Difference(np.asarray(wrong), found, wanted, np.zeros(found.shape), dtype) if wrong.any() else None
+    return Difference(np.asarray(wrong), found, target, np.zeros(found.shape), dtype) if wrong.any() else None
 
 
 def ulps_between(found: float, expected: float, dtype: DType) -> float:
-    """How many units in the last place of the expected value lie between two numbers; inf where one isn't finite."""
+    """Return the distance of two numbers in ULPs of the expected value; inf if one isn't finite and they differ."""
     if not (np.isfinite(found) and np.isfinite(expected)):
         return 0.0 if found == expected else float("inf")
     _, exponent = np.frexp(max(abs(expected), smallest_normal(dtype)))

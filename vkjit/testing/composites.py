@@ -1,8 +1,8 @@
-"""Structs and vectors in property tests: drawn, run and shrunk in parts, shown to people whole.
+"""Structs and vectors in property tests.
 
-Enters: a specification with structs and vectors taken apart (`Kernel.expanded_spec`), values by name of its parameters
-(`p.x`, `v[0]`). Leaves: values by name of the user's parameters: structured arrays and records, and the way back for what a
-reference returns. Parts of an array of structs lie as far apart as in the array of structs, each in memory of its own.
+Cases are drawn, run and shrunk with structs and vectors taken apart, as in `Kernel.expanded_spec` (parameters `p.x`,
+`v[0]`); users see them whole, as structured arrays and records. Each field of an array of structs gets its own memory,
+with the stride that it has in the array of structs.
 """
 
 from __future__ import annotations
@@ -37,8 +37,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter as the user wrote it: its name, what kind it is, the names of its parts. `element`: the struct or vector
-    where it is taken apart, else None."""
+    """A parameter as the user declared it, with the names of its parts.
+
+    `element`: the struct or vector type if the parameter is taken apart, else None.
+    """
 
     name: str
     kind: str
@@ -48,12 +50,12 @@ class Parameter:
 
     @property
     def is_struct(self) -> bool:
-        """Whether it is a struct, or an array of them."""
+        """True if it is a struct or an array of structs."""
         return isinstance(self.element, StructType)
 
 
 def parameters_of(spec: KernelSpec) -> Iterator[Parameter]:
-    """The user's parameters in order."""
+    """Yield the user's parameters in order."""
     composites = {c.first: c for c in spec.composites}
     number = 0
     while number < len(spec.params):
@@ -69,22 +71,22 @@ def parameters_of(spec: KernelSpec) -> Iterator[Parameter]:
 
 
 def parts_of_arrays(spec: KernelSpec) -> dict[str, tuple[str, ...]]:
-    """The parts of each array parameter."""
+    """Return the names of the parts of each array parameter."""
     return {p.name: p.parts for p in parameters_of(spec) if p.kind == "array"}
 
 
 def outputs_by_parameter(spec: KernelSpec) -> dict[str, Parameter]:
-    """The user's array parameters that the kernel writes, in order."""
+    """Return the user's array parameters that the kernel writes, by name, in order."""
     return {p.name: p for p in parameters_of(spec) if p.kind == "array" and p.mode != "in"}
 
 
 def _leaves(parameter: Parameter) -> dict[str, Leaf]:
-    """What each part of an array is inside its element."""
+    """Map the names of an array's parts to the leaves of its element type."""
     return dict(zip(parameter.parts, leaves_of(parameter.element), strict=True))
 
 
 def leaf_shapes(spec: KernelSpec) -> dict[str, tuple[int, ...]]:
-    """The axes that parts of arrays have of their own, of those that have any."""
+    """Return the shapes of the array parts whose leaves have axes of their own, such as vector fields."""
     return {
         name: leaf.shape
         for parameter in parameters_of(spec) if parameter.element is not None and parameter.kind == "array"
@@ -94,19 +96,19 @@ def leaf_shapes(spec: KernelSpec) -> dict[str, tuple[int, ...]]:
 
 
 def plain_layouts(spec: KernelSpec) -> dict[str, Layout]:
-    """How parts of arrays of structs lie in memory: a struct apart."""
-    made = {}
+    """Return the default layouts of the parts of arrays of structs, whose stride is the size of the struct."""
+    layouts = {}
     for parameter in parameters_of(spec):
         if parameter.kind == "array" and parameter.is_struct:
             size = struct_dtype(parameter.element).itemsize
             for name, leaf in _leaves(parameter).items():
                 if isinstance(leaf.dtype, DType):
-                    made[name] = Layout(inner=len(leaf.shape), pitch=size // leaf.dtype.storage.itemsize)
-    return made
+                    layouts[name] = Layout(inner=len(leaf.shape), pitch=size // leaf.dtype.storage.itemsize)
+    return layouts
 
 
 def refuse_unknown_types(spec: KernelSpec) -> None:
-    """FeatureError for a struct with a field of a type variable: nothing says what to draw for it."""
+    """Raise FeatureError for a struct with a field whose type is a type variable: its values can't be drawn."""
     for parameter in parameters_of(spec):
         if parameter.is_struct:
             for leaf in leaves_of(parameter.element):
@@ -118,36 +120,39 @@ def refuse_unknown_types(spec: KernelSpec) -> None:
                     )
 
 
-# -- whole values
+# -- assembly of whole values
 
 
 def whole(spec: KernelSpec, values: Mapping[str, Any], *, storage: bool = False) -> dict[str, Any]:
-    """Values by name of the user's parameters from those of their parts; None for an array whose parts are None, parts that
-    are missing are left out. `storage`: structs have the NumPy type that launches take."""
-    made: dict[str, Any] = {}
+    """Assemble values by user parameter from values by part.
+
+    An array whose parts are None becomes None; parameters with missing parts are left out. `storage`: use the NumPy
+    types that launches take for structs.
+    """
+    assembled: dict[str, Any] = {}
     for parameter in parameters_of(spec):
-        held = [values[n] for n in parameter.parts if n in values]
-        if len(held) < len(parameter.parts):
+        values_of_parts = [values[n] for n in parameter.parts if n in values]
+        if len(values_of_parts) < len(parameter.parts):
             continue
         if parameter.element is None or (parameter.kind == "array" and not parameter.is_struct):
-            made[parameter.name] = held[0]
-        elif held[0] is None:
-            made[parameter.name] = None
+            assembled[parameter.name] = values_of_parts[0]
+        elif values_of_parts[0] is None:
+            assembled[parameter.name] = None
         elif parameter.kind == "array":
-            made[parameter.name] = _array_of(parameter, held, storage)
+            assembled[parameter.name] = _array_of(parameter, values_of_parts, storage)
         else:
-            made[parameter.name] = _value_of(parameter, held)
-    return made
+            assembled[parameter.name] = _value_of(parameter, values_of_parts)
+    return assembled
 
 
-def _array_of(parameter: Parameter, held: Sequence[Any], storage: bool) -> Any:
-    """A structured array; floats have the types that they come in."""
+def _array_of(parameter: Parameter, parts: Sequence[Any], storage: bool) -> Any:
+    """Assemble a structured array; without `storage`, its fields keep the types of the parts."""
     leaves = list(_leaves(parameter).values())
-    shape = held[0].shape[: held[0].ndim - len(leaves[0].shape)]
-    types = {leaf.path: part.dtype for leaf, part in zip(leaves, held, strict=True)}
+    shape = parts[0].shape[: parts[0].ndim - len(leaves[0].shape)]
+    types = {leaf.path: part.dtype for leaf, part in zip(leaves, parts, strict=True)}
     dtype = struct_dtype(parameter.element) if storage else _dtype_of(types, {leaf.path: leaf.shape for leaf in leaves})
     array = np.zeros(shape, dtype)
-    for leaf, part in zip(leaves, held, strict=True):
+    for leaf, part in zip(leaves, parts, strict=True):
         view = array
         for name in leaf.path[:-1]:
             view = view[name]
@@ -156,7 +161,7 @@ def _array_of(parameter: Parameter, held: Sequence[Any], storage: bool) -> Any:
 
 
 def _dtype_of(types: Mapping[tuple[str, ...], Any], shapes: Mapping[tuple[str, ...], tuple[int, ...]]) -> np.dtype[Any]:
-    """A structured type with fields at these paths."""
+    """Return the structured type with fields at these paths."""
     fields: list[Any] = []
     for name in dict.fromkeys(path[0] for path in types):
         below = {path[1:]: kind for path, kind in types.items() if path[0] == name}
@@ -169,7 +174,7 @@ def _dtype_of(types: Mapping[tuple[str, ...], Any], shapes: Mapping[tuple[str, .
 
 
 def _value_of(parameter: Parameter, numbers: Sequence[Any]) -> Any:
-    """A record, or the array of a vector's numbers, in the types that the kernel gets."""
+    """Assemble a struct's record, or a vector's array, in the types that the kernel takes."""
     leaves, position, parts = leaves_of(parameter.element), 0, []
     for leaf in leaves:
         count = int(np.prod(leaf.shape, dtype=np.int64))
@@ -189,29 +194,29 @@ def _value_of(parameter: Parameter, numbers: Sequence[Any]) -> Any:
 
 
 def for_launch(spec: KernelSpec, values: Mapping[str, Any]) -> dict[str, Any]:
-    """What a launch takes for the user's parameters, from what it takes for their parts; arrays have a `shape`."""
-    made: dict[str, Any] = {}
+    """Assemble launch arguments by user parameter from launch arguments by part; arrays must have a `shape`."""
+    arguments: dict[str, Any] = {}
     for parameter in parameters_of(spec):
         parts = tuple(values[n] for n in parameter.parts)
         if parameter.element is None or (parameter.kind == "array" and not parameter.is_struct):
-            made[parameter.name] = parts[0]
+            arguments[parameter.name] = parts[0]
         elif parameter.kind == "array":
             axes = len(leaves_of(parameter.element)[0].shape)
-            made[parameter.name] = TakenApart(parts, parts[0].shape[: len(parts[0].shape) - axes])
+            arguments[parameter.name] = TakenApart(parts, parts[0].shape[: len(parts[0].shape) - axes])
         else:
-            made[parameter.name] = TakenApart(parts, ())
-    return made
+            arguments[parameter.name] = TakenApart(parts, ())
+    return arguments
 
 
 def taken_apart(spec: KernelSpec, name: str, value: Any) -> dict[str, Any]:
-    """The parts of one of the user's arguments, by name. ArgumentError where a struct's fields are missing."""
+    """Split one of the user's arguments into its parts, by name. Raises ArgumentError for missing struct fields."""
     parameter = next((p for p in parameters_of(spec) if p.name == name), None)
     if parameter is None or parameter.element is None or (parameter.kind == "array" and not parameter.is_struct):
         return {name: value}
     if parameter.kind == "scalar":
         return dict(zip(parameter.parts, numbers_of(f"argument {name}", parameter.element, value), strict=True))
     array = np.asarray(value)
-    made = {}
+    views = {}
     for part, leaf in _leaves(parameter).items():
         view = array
         for field in leaf.path:
@@ -222,5 +227,5 @@ def taken_apart(spec: KernelSpec, name: str, value: Any) -> dict[str, Any]:
                     f"found an array of {array.dtype}"
                 )
             view = view[field]
-        made[part] = view
-    return made
+        views[part] = view
+    return views

@@ -1,8 +1,8 @@
-"""Steps to smaller cases in which several things change at once: what depends on each other.
+"""Joint shrinking steps: change several interdependent values at once.
 
-Enters: a case. Leaves: cases in which one size is smaller and other sizes, integer arguments or elements follow it (a length
-and the array that it belongs to, two sizes that have to be equal); cases in which integer arguments move towards zero
-together, or arrays that hold the same change alike.
+When a size shrinks, other sizes, integer arguments or array elements follow it, as with a length and the array that it
+belongs to, or two sizes that must be equal. Integer arguments move towards zero together; arrays with equal contents
+change together.
 """
 
 from __future__ import annotations
@@ -20,20 +20,27 @@ from .resizing import Resize, smaller_sizes
 
 __all__ = ["simpler_together", "smaller_together"]
 
-_SMALL = 1 << 12
-"""Elements of arrays whose values follow a size."""
+_MAX_FOLLOWING = 1 << 12
+"""Maximum number of elements of arrays whose values are adjusted to a size."""
 
 Change = Callable[[Any], Any]
+"""A function that maps values to smaller ones."""
 
 
 def simpler_together(case: Case, drawing: Drawing) -> Iterator[Case]:
-    """Integer arguments, or arrays, that change together; many of the cases don't satisfy the user's `where`."""
+    """Yield cases in which several integer arguments or two arrays change together.
+
+    Many of them don't satisfy the user's `where`.
+    """
     yield from _integers_together(case, drawing)
     yield from _arrays_together(case, drawing)
 
 
 def smaller_together(case: Case, drawing: Drawing) -> Iterator[Case]:
-    """One size becomes smaller, and others, or integers, with it; many of the cases don't satisfy the user's `where`."""
+    """Yield cases in which one size shrinks and other sizes or integers follow.
+
+    Many of them don't satisfy the user's `where`.
+    """
     resize = Resize(drawing)
     for name, size in case.dims.items():
         if not isinstance(size, int):
@@ -42,21 +49,21 @@ def smaller_together(case: Case, drawing: Drawing) -> Iterator[Case]:
             for change in _changes(size, smaller):
                 others = _other_sizes(case, drawing, name, change)
                 for env in (others, {}) if others else ({},):
-                    made = resize.resized(case, {**case.dims, name: smaller, **env})
-                    if made is None:
+                    resized_case = resize.resized(case, {**case.dims, name: smaller, **env})
+                    if resized_case is None:
                         continue
                     if env:
-                        yield made
-                    followed = _integers(made, drawing, change, arrays=False)
+                        yield resized_case
+                    followed = _integers(resized_case, drawing, change, arrays=False)
                     if followed is not None:
                         yield followed
-                    followed = _integers(made, drawing, change, arrays=True)
+                    followed = _integers(resized_case, drawing, change, arrays=True)
                     if followed is not None:
                         yield followed
 
 
 def _changes(size: int, smaller: int) -> tuple[Change, ...]:
-    """How a number may follow a size: as it, with it, below it, in proportion."""
+    """Return the ways a value may follow a size: equal to it, shifted with it, bounded by it, proportional to it."""
     return (
         lambda v: np.where(v == size, smaller, v),
         lambda v: np.where(v > 0, np.maximum(v - (size - smaller), 0), v),
@@ -67,21 +74,21 @@ def _changes(size: int, smaller: int) -> tuple[Change, ...]:
 
 
 def _other_sizes(case: Case, drawing: Drawing, name: str, change: Change) -> dict[str, int]:
-    """Other sizes that the change makes smaller."""
-    made = {}
+    """Return the other sizes that the change reduces, by name."""
+    reduced = {}
     for other, size in case.dims.items():
         bounds = drawing.dimensions.sizes[other]
         if other == name or not isinstance(size, int) or other in drawing.dimensions.strategies:
             continue
-        wanted = max(int(change(np.asarray(size))), bounds.low)
-        if wanted < size and (bounds.choices is None or wanted in bounds.choices):
-            made[other] = wanted
-    return made
+        smaller = max(int(change(np.asarray(size))), bounds.low)
+        if smaller < size and (bounds.choices is None or smaller in bounds.choices):
+            reduced[other] = smaller
+    return reduced
 
 
 def _integers(case: Case, drawing: Drawing, change: Change, *, arrays: bool) -> Case | None:
-    """The case with its integer arguments changed, and with those in arrays; None where nothing changes."""
-    made, changed = case, False
+    """Apply the change to all integer arguments, and to integer arrays with `arrays`; None if nothing changes."""
+    result, changed = case, False
     for param in drawing.spec.params:
         value, domain = case.arguments[param.name], drawing.domains[param.name]
         is_array = isinstance(value, ArrayInput)
@@ -89,26 +96,26 @@ def _integers(case: Case, drawing: Drawing, change: Change, *, arrays: bool) -> 
             continue
         if not dtype_of_param(param, case.dtypes).is_integer or isinstance(value, bool):
             continue
-        held = value.values if isinstance(value, ArrayInput) else np.asarray(value)
+        old = value.values if isinstance(value, ArrayInput) else np.asarray(value)
         if (
-            held is None
-            or held.size > _SMALL
+            old is None
+            or old.size > _MAX_FOLLOWING
             or (isinstance(value, ArrayInput) and value.distinct_shape != value.shape)
         ):
             continue
-        new = np.asarray(change(held.astype(object) if held.dtype == np.uint64 else held.astype(np.int64)))
-        new = new.astype(held.dtype)
-        if np.array_equal(new, held) or not domain.allows(new, case.dims):
+        new = np.asarray(change(old.astype(object) if old.dtype == np.uint64 else old.astype(np.int64)))
+        new = new.astype(old.dtype)
+        if np.array_equal(new, old) or not domain.allows(new, case.dims):
             continue
         changed = True
-        made = made.with_argument(
+        result = result.with_argument(
             param.name, replace(value, values=new) if isinstance(value, ArrayInput) else new.item()
         )
-    return made if changed else None
+    return result if changed else None
 
 
 def _integers_together(case: Case, drawing: Drawing) -> Iterator[Case]:
-    """Pairs of integer arguments, and all of them, moved towards zero by the same amount."""
+    """Yield cases in which pairs of integer arguments, or all of them, move towards zero by the same amount."""
     names = [
         p.name for p in drawing.spec.params
         if p.kind == "scalar" and type(case.arguments[p.name]) is int and drawing.domains[p.name].strategy is None
@@ -118,16 +125,16 @@ def _integers_together(case: Case, drawing: Drawing) -> Iterator[Case]:
         least = min(case.arguments[n] for n in group)
         step = abs(least)
         while step > 0:
-            made = case
+            candidate = case
             for name in group:
-                made = made.with_argument(name, case.arguments[name] - (step if least > 0 else -step))
-            if all(drawing.domains[n].allows(np.asarray(made.arguments[n]), case.dims) for n in group):
-                yield made
+                candidate = candidate.with_argument(name, case.arguments[name] - (step if least > 0 else -step))
+            if all(drawing.domains[n].allows(np.asarray(candidate.arguments[n]), case.dims) for n in group):
+                yield candidate
             step //= 2
 
 
 def _arrays_together(case: Case, drawing: Drawing) -> Iterator[Case]:
-    """Arrays that hold the same become zero or one together, at all places or at half of them."""
+    """Yield cases in which two equal arrays become 0 or 1 in the same elements: all, one half or a single one."""
     arrays = {
         n: a for n, a in case.arrays().items() if a.values is not None and a.values.size and not a.layout.repeated
     }
@@ -145,16 +152,16 @@ def _arrays_together(case: Case, drawing: Drawing) -> Iterator[Case]:
         ):
             for number in (0, 1):
                 new = flat.copy()
-                simple = (flat[part] == 0) | (flat[part] == 1)  # those become zero, or stay
+                simple = (flat[part] == 0) | (flat[part] == 1)  # these become zero or stay; ones would be no simpler
                 new[part] = np.where(simple, flat[part] * number, number)
                 if np.array_equal(new, flat):
                     continue
-                made = case
+                candidate = case
                 for name, given in ((one, first), (two, second)):
                     values = new.reshape(given.shape).astype(given.dtype.numpy)
                     if drawing.domains[name].strategy is None and drawing.domains[name].allows(values, case.dims):
-                        made = made.with_argument(name, replace(given, values=values))
-                yield made
+                        candidate = candidate.with_argument(name, replace(given, values=values))
+                yield candidate
 
 
 def _hold_the_same(one: Any, two: Any) -> bool:

@@ -1,8 +1,7 @@
 """Sizes for the dimension names of a kernel's signature.
 
-Enters: a kernel, what the user says of its dimensions. Leaves: `Dimensions`: which names there are, which sizes each
-may take, and the shapes that follow. Expressions such as `2*N` follow from the names in them; names that arrays share
-agree.
+`Dimensions` holds the names, the sizes that each may take, and computes the resulting shapes. Names that arrays share
+have one size, and expressions such as `2*N` are evaluated from the names in them.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ from .composites import leaf_shapes, parts_of_arrays
 __all__ = ["Dimensions", "Sizes", "interesting_sizes", "size_table", "tiles_of"]
 
 _LONG, _SHORT = (700, 320, 200, 120), (0, 40, 16, 8)
-"""Largest size of the one long dimension of a case, and of the others, by the number of names (1, 2, 3, 4 and more)."""
+"""Largest size of a case's one long dimension, and of the others, by the number of names (1, 2, 3, 4 or more)."""
 
 _PRIMES = (11, 13, 17, 19, 23, 29, 31, 37, 53, 61, 97, 101, 127, 251, 257, 509)
-_LARGEST_TILE = 1024
-_LARGEST_SIZE = 1 << 14
-"""Size that is drawn at most; arrays of stride 0 get larger ones, see `directed`."""
+_MAX_TILE = 1024
+_MAX_SIZE = 1 << 14
+"""Largest size drawn; arrays of stride 0 get larger ones, see `directed`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What one name may be: bounds (inclusive), or `choices` where they are given."""
+    """The sizes that one name may take: inclusive bounds, or `choices` if given."""
 
     low: int = 0
     high: int | None = None
@@ -38,52 +37,52 @@ class Sizes:
 
 
 def size_table(low: int, high: int, special: Iterable[int]) -> list[int]:
-    """All sizes from `low` to `high` in order, those worth trying repeated: drawing a position draws a size, and a
-    smaller
-    position is a smaller size."""
+    """Return all sizes from `low` to `high` in ascending order, with interesting ones repeated.
+
+    Drawing an index draws a size, and a smaller index means a smaller size.
+    """
     weights: dict[int, int] = dict.fromkeys(range(low, high + 1), 1)
-    usual = max(high - low + 1, 8)
+    total = max(high - low + 1, 8)
     for value, share in [(0, 0.06), (1, 0.08), (2, 0.04), (3, 0.03), (5, 0.03), (8, 0.03)]:
         if value in weights:
-            weights[value] += int(usual * share)
-    wanted = [v for v in special if v in weights]
-    for value in wanted:
-        weights[value] += max(1, int(usual / len(wanted)))
+            weights[value] += int(total * share)
+    interesting = [v for v in special if v in weights]
+    for value in interesting:
+        weights[value] += max(1, int(total / len(interesting)))
     return [value for value, count in weights.items() for _ in range(count)]
 
 
 def interesting_sizes(kernel: Kernel) -> list[int]:
-    """Sizes at which kernels like this one tend to fail: around the workgroup's size, its tiles, powers of two,
-    primes."""
+    """Return sizes at which kernels tend to fail: primes, and sizes around tiles and powers of two."""
     tiles = {4, 8, 16, 32, 64, 128, 256, 512, *tiles_of(kernel)}
-    near = {t + d for t in tiles if 1 < t <= _LARGEST_TILE for d in (-1, 0, 1)}
-    near |= {2 * t + d for t in tiles - {512} if 1 < t <= _LARGEST_TILE // 2 for d in (0, 1)}
+    near = {t + d for t in tiles if 1 < t <= _MAX_TILE for d in (-1, 0, 1)}
+    near |= {2 * t + d for t in tiles - {512} if 1 < t <= _MAX_TILE // 2 for d in (0, 1)}
     return sorted({n for n in (*near, *_PRIMES) if n > 0})
 
 
 def tiles_of(kernel: Kernel) -> list[int]:
-    """Lengths in which the kernel may cut its work: the workgroup's size, Const parameters, captured numbers."""
-    found = [n for n in kernel.declared_local() or (128,) if n > 1]
+    """Return candidate block sizes of the kernel: the workgroup size, Const parameters, captured integers."""
+    tiles = [n for n in kernel.declared_local() or (128,) if n > 1]
     constants = [tune_choice(p.default) for p in kernel.spec.params if p.kind == "const"]
-    found += [value for value in constants if isinstance(value, int)]
-    return list(dict.fromkeys([*found, *sorted(_numbers_of(kernel.spec.fn))]))
+    tiles += [value for value in constants if isinstance(value, int)]
+    return list(dict.fromkeys([*tiles, *sorted(_numbers_of(kernel.spec.fn))]))
 
 
 def _numbers_of(function: types.FunctionType) -> set[int]:
-    """Whole numbers that the function takes from its module or closure: tile sizes, mostly."""
-    found = {function.__globals__.get(name) for name in function.__code__.co_names}
+    """Return the integers that the function takes from its module or closure; most are tile sizes."""
+    values = {function.__globals__.get(name) for name in function.__code__.co_names}
     for cell in function.__closure__ or ():
         try:
-            found.add(cell.cell_contents)
-        except (ValueError, TypeError):  # empty, or nothing that a set can hold
+            values.add(cell.cell_contents)
+        except (ValueError, TypeError):  # empty cell, or unhashable
             continue
-    return {value for value in found if type(value) is int and 1 < value <= _LARGEST_TILE}
+    return {value for value in values if type(value) is int and 1 < value <= _MAX_TILE}
 
 
 class Dimensions:
-    """The dimension names of a kernel, with what the user says of them.
+    """The dimension names of a kernel, with the user's constraints.
 
-    `given` maps a name to a size, a (low, high) pair, a list of choices (of tuples for a `*name`), a hypothesis
+    `given` maps a name to a size, a (low, high) pair, a list of choices (of tuples for a `*name`) or a hypothesis
     strategy; or the name of an array parameter without dimensions to their text ("M N").
     """
 
@@ -104,7 +103,7 @@ class Dimensions:
         self.strategies = {n: v for n, v in given.items() if n in self.names and hasattr(v, "example")}
 
     def table(self, name: str, long: bool) -> list[int]:
-        """The sizes of a name in order, with repetitions; see `size_table`."""
+        """Return the sizes of a name in order, with repetitions; see `size_table`."""
         bounds = self.sizes[name]
         if bounds.choices is not None:
             return list(bounds.choices)
@@ -112,16 +111,17 @@ class Dimensions:
         rank = min(len(plain) + len(self.variadic), len(_LONG)) - 1
         if rank == 0:
             long = True
-        usual = (_LONG if long else _SHORT)[rank]
-        high = bounds.high if bounds.high is not None else max(usual, bounds.low + usual)
-        high = min(high, max(_LARGEST_SIZE, bounds.low))
+        default_high = (_LONG if long else _SHORT)[rank]
+        high = bounds.high if bounds.high is not None else max(default_high, bounds.low + default_high)
+        high = min(high, max(_MAX_SIZE, bounds.low))
         return size_table(bounds.low, high, self.special)
 
     def shapes(self, env: Mapping[str, Any], loose: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]] | None:
-        """The shape of each array; None where these sizes make a negative one. `loose` gives sizes to dimensions
-        without
-        a name, by array, in order."""
-        made = {}
+        """Return the shape of each array; None if a size is negative or an expression divides by zero.
+
+        `loose` holds the sizes of unnamed dimensions by array, in order.
+        """
+        by_array = {}
         for name, dims in self.of_array.items():
             sizes = iter(loose.get(name, ()))
             shape: list[int] = []
@@ -138,11 +138,11 @@ class Dimensions:
                         return None
             if any(n < 0 for n in shape):
                 return None
-            made[name] = tuple(shape)
-        return made
+            by_array[name] = tuple(shape)
+        return by_array
 
     def loose_counts(self) -> dict[str, int]:
-        """For each array, how many dimensions have no name."""
+        """Return the number of unnamed dimensions of each array that has any."""
         counts = {n: sum(_has_no_name(d) for d in dims.dims) for n, dims in self.of_array.items()}
         return {n: c for n, c in counts.items() if c}
 
@@ -156,8 +156,8 @@ def _is_batch(dims: Dims, name: str) -> bool:
 
 
 def _dims_of_arrays(spec: KernelSpec, given: Mapping[str, Any]) -> dict[str, Dims]:
-    """The dimensions of each array; arrays without any have one, the same for all of them."""
-    found = {}
+    """Return the dimensions of each array; arrays declared without any get a single one, `size`, which they share."""
+    by_array = {}
     owners = {part: name for name, parts in parts_of_arrays(spec).items() for part in parts}
     inner = leaf_shapes(spec)
     for param in spec.params:
@@ -166,10 +166,10 @@ def _dims_of_arrays(spec: KernelSpec, given: Mapping[str, Any]) -> dict[str, Dim
         text = given.get(param.name, given.get(owners.get(param.name, "")))
         if isinstance(text, str) or param.dims is None:
             axes = (text if isinstance(text, str) else "size", *map(str, inner.get(param.name, ())))
-            found[param.name] = parse_dims(" ".join(axes))
+            by_array[param.name] = parse_dims(" ".join(axes))
         else:
-            found[param.name] = param.dims
-    return found
+            by_array[param.name] = param.dims
+    return by_array
 
 
 def _sizes(name: str, given: Any) -> Sizes:

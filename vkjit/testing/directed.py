@@ -1,8 +1,8 @@
-"""Cases that are tried first, before any are drawn: what most mistakes fail on, in a fixed order.
+"""Directed cases: inputs that expose most bugs, tried in a fixed order before any random ones.
 
-Enters: a `Drawing`. Leaves: `Case`s: small and long sizes, sizes past a fixed grid or a block, values of both signs, each
-special value at the first and the last place of each array, empty dimensions, other layouts, arrays passed twice, and shapes
-past 2^31 elements in arrays whose strides are 0. A case that `where`, `elements` or `dims` forbid is left out.
+They cover small and long sizes, sizes past a fixed grid or a block, values of both signs, each special value as the
+first and the last element of each array, empty dimensions, other layouts, aliased arrays, and shapes with more than
+2^31 elements in arrays of stride 0. Cases that `where`, `elements` or `dims` forbid are left out.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ from .weight import is_short
 __all__ = ["directed_cases"]
 
 PAIRS = (50_021, 28_001)
-"""Sizes of two axes whose product, or four times it, lies between 2^31 and 2^32, where 32 bits have turned negative."""
+"""Sizes of two axes whose product, or four times that, lies between 2^31 and 2^32, so that an i32 wraps."""
 
 HUGE = 2_147_483_659
-"""A size past 2^31 by itself. Only arrays of stride 0 can have such shapes."""
+"""A single size past 2^31; only arrays of stride 0 can have it."""
 
 Fill = Callable[[int, DType, Any, Any], Any]
+"""A fill function: (count, type, low, high) -> values within the bounds."""
 
 
 def directed_cases(drawing: Drawing) -> Iterator[Case]:
-    """The cases, those that find most first."""
+    """Yield the directed cases, the most likely to fail first."""
     builder = _Builder(drawing)
     makers = (
         builder.plain, builder.past, builder.special, builder.aliased, builder.huge, builder.empty, builder.laid_out, builder.long,
@@ -50,22 +51,22 @@ def directed_cases(drawing: Drawing) -> Iterator[Case]:
 
 
 def _with_lengths(drawing: Drawing, case: Case) -> Case | None:
-    """A case that `where` refuses, with a size in place of its integer arguments, if that is allowed."""
+    """Replace the integer arguments of a rejected case by one of its sizes; None if `where` rejects that too."""
     names = [
         p.name for p in drawing.spec.params
         if p.kind == "scalar" and type(case.arguments[p.name]) is int and drawing.domains[p.name].free
     ]  # fmt: skip
     for size in dict.fromkeys(n for n in case.dims.values() if isinstance(n, int)) if names else ():
-        made = case
+        candidate = case
         for name in names:
-            made = made.with_argument(name, size)
-        if drawing.allowed(made):
-            return made
+            candidate = candidate.with_argument(name, size)
+        if drawing.allowed(candidate):
+            return candidate
     return None
 
 
 class _Builder:
-    """Builds cases of one kernel from sizes and a way to fill arrays."""
+    """A builder of cases of one kernel from sizes and a fill function."""
 
     def __init__(self, drawing: Drawing) -> None:
         self.drawing = drawing
@@ -74,10 +75,14 @@ class _Builder:
         self.types = {name: kinds[0] for name, kinds in drawing.types.items()}
         self.tile = next((t for t in tiles_of(drawing.kernel) if t > 1), 64)
 
-    # -- the kinds of case
+    # -- kinds of cases
 
     def plain(self) -> Iterator[Case | None]:
-        """Small sizes and one past two tiles, values of both signs, negative ones, large ones of either sign."""
+        """Yield cases of small sizes and of sizes just past two tiles.
+
+        Their values are small ones of both signs, negative, fractional and large ones, and the limits of wide
+        integers.
+        """
         yield self.case(self.sizes(3), counting)
         yield self.case(self.sizes(1), counting)
         for name in self.plain_names or [""]:
@@ -92,32 +97,32 @@ class _Builder:
             yield self.case(self.sizes(3), bottommost)
 
     def _has_wide_integers(self) -> bool:
-        """Whether there is something to read whose ends lie beyond those of smaller integers."""
+        """True if an input array has integers of 32 bits or more, whose limits exceed those of narrower types."""
         kinds = [
             dtype_of_param(p, self.types) for p in self.drawing.spec.params if p.kind == "array" and p.mode != "out"
         ]
         return any(kind.is_integer and kind.itemsize >= 4 for kind in kinds)
 
     def past(self) -> Iterator[Case | None]:
-        """Each dimension just past what a fixed grid covers, or what a block holds; only where a launch is over soon."""
-        made = 0
+        """Yield cases with each dimension just past what a fixed grid or a block covers, if the launch is short."""
+        count = 0
         for name in self.plain_names:
             for size in sizes_past(self.drawing, lambda n, name=name: self._long(name, n)):  # type: ignore[misc]
                 case = self._long(name, size)
-                if made == MOST_CASES or case is None:
+                if count == MOST_CASES or case is None:
                     continue
                 if is_short(self.drawing.kernel, case, self.drawing.groups):
-                    made += 1
+                    count += 1
                     yield case
 
     def _long(self, name: str, size: int) -> Case | None:
-        """A case in which one dimension has just that size; None where it can't."""
+        """Return a case in which one dimension has exactly this size; None if it can't have it."""
         if self.size(name, size) != size:
             return None
         return self.case({**self.sizes(2), name: size}, alternating, most=2 * LARGEST)
 
     def special(self) -> Iterator[Case | None]:
-        """Each special value at the last and at the first place of each floating point array."""
+        """Yield cases with each special value as the last and the first element of each input array."""
         for kind in self.drawing.special:
             for param in self.drawing.spec.params:
                 if param.kind != "array" or param.mode == "out":
@@ -141,13 +146,13 @@ class _Builder:
             yield base.with_argument(param.name, ArrayInput(given.dtype, given.shape, values, given.layout))
 
     def empty(self) -> Iterator[Case | None]:
-        """One dimension after the other of size 0."""
+        """Yield cases with each dimension in turn of size 0."""
         for name in self.plain_names:
             if self.size(name, 0) == 0:
                 yield self.case({**self.sizes(3), name: 0}, counting)
 
     def laid_out(self) -> Iterator[Case | None]:
-        """Each array in a layout of its own: transposed, or with gaps."""
+        """Yield cases with each array in turn in another layout: transposed, or strided if it has one axis."""
         for param in self.drawing.spec.params:
             if param.kind != "array" or param.name in self.drawing.plain_layouts:
                 continue
@@ -161,20 +166,20 @@ class _Builder:
                 yield base.with_argument(param.name, ArrayInput(given.dtype, given.shape, given.values, layout))
 
     def long(self) -> Iterator[Case | None]:
-        """Each dimension much longer than a workgroup."""
+        """Yield cases with each dimension in turn much longer than a workgroup."""
         for name in self.plain_names:
             largest = max(interesting_sizes(self.drawing.kernel))
             yield self.case({**self.sizes(2), name: self.size(name, min(largest, 700))}, alternating)
 
     def aliased(self) -> Iterator[Case | None]:
-        """One array passed for two parameters, where the user says that callers may do so."""
+        """Yield cases with one array for both parameters of each pair in `aliases=`."""
         for pair in self.drawing.aliases:
             for size in (3, 2 * self.tile + 1):
                 base = self.case(self.sizes(size), counting)
                 yield None if base is None else joined(base, pair)
 
     def huge(self) -> Iterator[Case | None]:
-        """Sizes past what 32 bits hold, in arrays that repeat one element; only where the launch stays small."""
+        """Yield cases with sizes past 32 bits in arrays of stride 0, if the launch stays small."""
         names = self._huge_names()
         if not names:
             return
@@ -190,20 +195,23 @@ class _Builder:
                 yield case
 
     def _huge_names(self) -> list[str]:
-        """Dimensions that only arrays of type In have, each alone on an axis."""
-        found = []
+        """Return the dimensions that only occur in Ins, as axes of their own."""
+        names = []
         for name in self.plain_names:
             arrays = [p for p in self.drawing.spec.params if p.kind == "array" and self._has(p.name, name)]
             alone = all(self._axes(p.name, name) is not None for p in arrays)
             if arrays and alone and all(p.mode == "in" for p in arrays):
-                found.append(name)
-        return found
+                names.append(name)
+        return names
 
     def _has(self, array: str, name: str) -> bool:
         return name in self.dimensions.of_array[array].names
 
     def _axes(self, array: str, name: str) -> list[int] | None:
-        """The axes of an array that are just this dimension; None where it is part of an expression or of a batch."""
+        """Return the axes of an array that are exactly this dimension.
+
+        None if the dimension is part of an expression, or the array has a batch dimension.
+        """
         dims = self.dimensions.of_array[array].dims
         if any(d.variadic for d in dims) or any(name in d.text and d.text != name for d in dims):
             return None
@@ -212,7 +220,7 @@ class _Builder:
     # -- building
 
     def size(self, name: str, wanted: int) -> int:
-        """The allowed size nearest to the wanted one."""
+        """Return the allowed size closest to the wanted one; from a list of choices, preferably the next larger."""
         bounds = self.dimensions.sizes[name]
         if bounds.choices is not None:
             fitting = [c for c in bounds.choices if c >= wanted]
@@ -221,22 +229,25 @@ class _Builder:
         return max(bounds.low, min(wanted, high))
 
     def sizes(self, wanted: int) -> dict[str, Any]:
-        """Sizes of all names; a batch has one axis of 2. Names drawn by a strategy are left to it."""
+        """Return sizes for all names; batches get one axis of size 2. Empty if some names are drawn by a strategy."""
         if self.dimensions.strategies:
             return {}
-        made: dict[str, Any] = {}
+        env: dict[str, Any] = {}
         for name in self.dimensions.names:
             if name in self.dimensions.variadic:
                 choices = self.dimensions.sizes[name].choices
-                made[name] = choices[0] if choices is not None else (2,)
+                env[name] = choices[0] if choices is not None else (2,)
             else:
-                made[name] = self.size(name, wanted)
-        return made
+                env[name] = self.size(name, wanted)
+        return env
 
     def case(
         self, env: Mapping[str, Any], fill: Fill, huge: frozenset[str] = frozenset(), most: int = MOST_ELEMENTS
     ) -> Case | None:
-        """A case of these sizes; None where there is none."""
+        """Build a case with these sizes; None if it isn't possible.
+
+        `huge`: dimensions that become axes of stride 0. `most`: maximum number of stored elements of an array.
+        """
         if any(n not in env for n in self.dimensions.names):
             return None
         loose = {name: (2,) * count for name, count in self.dimensions.loose_counts().items()}
@@ -247,14 +258,14 @@ class _Builder:
         for param in self.drawing.spec.params:
             if param.kind == "array":
                 repeated = [a for n in huge for a in self._axes(param.name, n) or [] if self._has(param.name, n)]
-                made = self._array(param, shapes[param.name], env, fill, tuple(sorted(repeated)), most)
+                value = self._array(param, shapes[param.name], env, fill, tuple(sorted(repeated)), most)
             elif param.kind == "scalar":
-                made = self._scalar(param, env, fill)
+                value = self._scalar(param, env, fill)
             else:
-                made = self.drawing.choices_of_const(param)[0]
-            if made is None:
+                value = self.drawing.choices_of_const(param)[0]
+            if value is None:
                 return None
-            arguments[param.name] = made
+            arguments[param.name] = value
         return Case(dict(env), dict(self.types), arguments)
 
     def _array(
@@ -285,8 +296,8 @@ class _Builder:
                 return None if count else ArrayInput(dtype, shape, np.zeros(shape, dtype.numpy), layout)
             flat = fill(count, dtype, low, high)
         values = np.asarray(flat).astype(dtype.numpy).reshape(distinct)
-        held = decode(encode(values, dtype), dtype)
-        return ArrayInput(dtype, shape, np.broadcast_to(held, shape) if repeated else held, layout)
+        rounded = decode(encode(values, dtype), dtype)
+        return ArrayInput(dtype, shape, np.broadcast_to(rounded, shape) if repeated else rounded, layout)
 
     def _scalar(self, param: ParamSpec, env: Mapping[str, Any], fill: Fill) -> Any:
         dtype, domain = dtype_of_param(param, self.types), self.drawing.domains[param.name]
@@ -300,7 +311,7 @@ class _Builder:
         return scalar_of(np.asarray(fill(2, dtype, low, high)).astype(dtype.numpy)[1].item(), dtype)
 
 
-# -- how arrays are filled: (count, type, low, high) -> values in the range
+# -- fill functions: (count, type, low, high) -> values within the bounds
 
 
 def _clipped(values: Any, dtype: DType, low: Any, high: Any) -> Any:
@@ -310,42 +321,42 @@ def _clipped(values: Any, dtype: DType, low: Any, high: Any) -> Any:
         ends = (int(info.min), int(info.max))
     low = ends[0] if low is None else low if ends[0] is None else max(low, ends[0])
     high = ends[1] if high is None else high if ends[1] is None else min(high, ends[1])
-    made = np.asarray(values)
-    if low is not None and high is not None and (made < low).any() | (made > high).any():
+    array = np.asarray(values)
+    if low is not None and high is not None and (array < low).any() | (array > high).any():
         span = high - low
         if dtype.is_integer and span < 2**62:
-            return low + np.abs(made.astype(np.int64)) % (span + 1)
-    return made if low is None and high is None else np.clip(made, low, high)
+            return low + np.abs(array.astype(np.int64)) % (span + 1)
+    return array if low is None and high is None else np.clip(array, low, high)
 
 
 def counting(count: int, dtype: DType, low: Any, high: Any) -> Any:
-    """1, 2, 3, ... over and over."""
+    """Return 1, 2, 3, ..., repeated with period 61."""
     return _clipped(1 + np.arange(count) % 61, dtype, low, high)
 
 
 def alternating(count: int, dtype: DType, low: Any, high: Any) -> Any:
-    """Small numbers of both signs without an order: each neighbour is another."""
+    """Return small numbers of both signs in irregular order; adjacent elements differ."""
     values = (np.arange(count) * 7 + 3) % 19 - 9
     return _clipped(values, dtype, low, high)
 
 
 def negative(count: int, dtype: DType, low: Any, high: Any) -> Any:
-    """Below zero, all of them."""
+    """Return small negative numbers."""
     return _clipped(-1 - (np.arange(count) * 5) % 7, dtype, low, high)
 
 
 def large(count: int, dtype: DType, low: Any, high: Any) -> Any:
-    """Thousands."""
+    """Return numbers in the thousands."""
     return _clipped(5000 + (np.arange(count) * 37) % 1009, dtype, low, high)
 
 
 def deep(count: int, dtype: DType, low: Any, high: Any) -> Any:
-    """Thousands below zero: further down than where most functions still tell a number from zero."""
+    """Return numbers in the negative thousands, where functions such as exp underflow to 0."""
     return _clipped(-5000 - (np.arange(count) * 37) % 1009, dtype, low, high)
 
 
 def topmost(count: int, dtype: DType, low: Any, high: Any) -> Any:
-    """The greatest integers; thousands in floats."""
+    """Return the largest integers; thousands for floats."""
     if not dtype.is_integer or dtype.name == "bool":
         return large(count, dtype, low, high)
     greatest = int(np.iinfo(dtype.numpy).max)
@@ -354,7 +365,7 @@ def topmost(count: int, dtype: DType, low: Any, high: Any) -> Any:
 
 
 def bottommost(count: int, dtype: DType, low: Any, high: Any) -> Any:
-    """The least integers; thousands below zero in floats."""
+    """Return the smallest integers; negative thousands for floats."""
     if not dtype.is_integer or dtype.name == "bool":
         return deep(count, dtype, low, high)
     greatest = int(np.iinfo(dtype.numpy).max)
@@ -368,13 +379,13 @@ def _lowest(dtype: DType, low: Any) -> int:
 
 
 def small_fractions(count: int, dtype: DType, low: Any, high: Any) -> Any:
-    """Between 0 and 1; ones and zeros in integers."""
+    """Return fractions below 1/2; zeros and ones for integers."""
     values = ((np.arange(count) * 13 + 5) % 32) / 64.0
     return _clipped(np.rint(values * 2) if dtype.is_integer else values, dtype, low, high)
 
 
 def ends(count: int, dtype: DType, low: Any, high: Any) -> Any:
-    """The largest values that are allowed, and the smallest in between."""
+    """Return the largest and the smallest allowed values, alternating."""
     if high is None or low is None:
         return counting(count, dtype, low, high)
     top = int(np.iinfo(dtype.numpy).max) if dtype.is_integer and dtype.name != "bool" else high

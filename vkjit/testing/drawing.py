@@ -1,8 +1,8 @@
-"""Hypothesis strategies for the arguments of a kernel, from its signature.
+"""Hypothesis strategies for a kernel's arguments, derived from its signature.
 
-Enters: a kernel and what the user says of its dimensions, elements and types. Leaves: a strategy of `Case`s
-(`Drawing.cases`), or of argument dictionaries (`strategies`). Draws are few whatever the sizes: a size is a position
-in a table, an array a pattern, a seed and some values mixed in; smaller draws are simpler cases.
+`Drawing.cases` is a strategy of `Case`s, `strategies` one of argument dictionaries. The number of draws doesn't depend
+on the sizes: a size is an index into a table; an array is a pattern, a seed and a few special values. Smaller draws
+are simpler cases.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ from .weight import is_light
 __all__ = ["MOST_ELEMENTS", "Drawing", "dtype_of_param", "layouts_for", "number_of", "scalar_of", "strategies"]
 
 MOST_ELEMENTS = 1 << 15
+"""Maximum number of elements of a drawn array."""
 _PATTERNS = (*PATTERNS, "random", "counting", "random", "small")
 _LOOSE = (1, 2, 3, 0, 5, 8, 17)
-"""Sizes of dimensions that have no name."""
+"""Sizes of unnamed dimensions."""
 
 _SCALARS = (0, 1, 2, -1, 3, 5, -7, 10)
 _FLOAT_SCALARS = (0.0, 1.0, 2.0, -1.0, 0.5, -1.5, 3.25, 0.1, -0.3)
@@ -56,26 +57,23 @@ def strategies(
     aliases: Sequence[tuple[str, str]] = (),
     outs: bool = False,
 ) -> Any:
-    """A hypothesis strategy of argument dictionaries that fit the kernel: `kernel(**arguments)` runs it.
+    """Return a hypothesis strategy of argument dictionaries for the kernel: `kernel(**arguments)` runs it.
 
-    dims: dimension name to a size, a (low, high) pair (high may be None), a list of choices, or a strategy. Left
-    out: 0, 1,
-        small sizes, primes, powers of two and workgroup sizes with their neighbours. An array annotated without
-        dimensions gets them by its own name: dims={"x": "M N"}.
-    elements: argument name to a (low, high) pair, a list of values, a single value or a hypothesis strategy of
-    elements.
-        Numbers may be texts over dimension names: elements={"indices": (0, "N-1"), "count": "N"}.
-        The fields of structs have names of their own: elements={"p.mass": (0, 1)}.
-    where: a predicate over arguments by name; sets of arguments that it refuses aren't drawn.
-    dtypes: type variable name to a list of dtypes, or one list for all. Left out: every type that the devices have
-    and that
-        the kernel compiles for.
-    devices: the devices whose types are meant (default: the default device).
+    dims: maps a dimension name to a size, a (low, high) pair (high may be None), a list of choices or a strategy. Default: 0,
+        1, small sizes, primes, powers of two, workgroup sizes, and sizes next to these. An array annotated without dimensions
+        gets them by its own name: dims={"x": "M N"}.
+    elements: maps an argument name to a (low, high) pair, a list of values, a single value or a hypothesis strategy of
+        elements. Numbers may be expressions over dimension names: elements={"indices": (0, "N-1"), "count": "N"}.
+        Fields of structs are named separately: elements={"p.mass": (0, 1)}.
+    where: a predicate over arguments by name; arguments that it rejects aren't drawn.
+    dtypes: maps a type variable name to a list of dtypes, or one list for all. Default: every type that the devices support
+        and the kernel compiles for.
+    devices: the devices whose types are drawn (default: the default device).
     special: mixes in "nan", "inf", "negative_zero", "subnormal", "extreme" (True: all of them).
-    aliases: pairs of array parameters for which a caller may pass one array; some of the arguments are drawn so.
-    outs: whether Outs whose shape follows from the dimensions are among the arguments, too.
+    aliases: pairs of array parameters for which a caller may pass one array; some of the arguments drawn are aliased.
+    outs: include Outs whose shape follows from the dimensions.
 
-    NumPy arrays in C order, transposed, sliced, reversed, repeated (In only) and at an offset are drawn.
+    Arrays are NumPy arrays, in C order, transposed, sliced, reversed, repeated (In only) or at an offset.
     """
     opened = [open_device(spec) for spec in devices] if devices is not None else [open_device(None)]
     drawing = Drawing(
@@ -85,7 +83,7 @@ def strategies(
 
 
 class Drawing:
-    """The choices that there are for one kernel on some devices."""
+    """The input space of one kernel on some devices."""
 
     def __init__(
         self,
@@ -115,11 +113,11 @@ class Drawing:
         self.types, self.left_out = usable_types(kernel, self.dimensions, devices, dtypes, self._constants())
 
     def _constants(self) -> dict[str, Any]:
-        """A value for each Const, the one that is tried first."""
+        """Return the first value to try for each Const parameter."""
         return {p.name: self.choices_of_const(p)[0] for p in self.spec.params if p.kind == "const"}
 
     def choices_of_const(self, param: ParamSpec) -> tuple[Any, ...]:
-        """The values that a Const takes in turn."""
+        """Return the values to try for a Const parameter."""
         domain = self.domains[param.name]
         if domain.choices is not None:
             return domain.choices
@@ -137,21 +135,21 @@ class Drawing:
     # -- the strategy
 
     def cases(self) -> Any:
-        """The strategy of cases that hypothesis can shrink."""
+        """Return a strategy of cases that hypothesis can shrink."""
         from hypothesis import strategies as st
 
         return st.composite(lambda draw: self.case(Drawn(draw)))()
 
     def case(self, chooser: Chooser) -> Case:
-        """One case. Rejects the example where sizes or `where` forbid it."""
-        made = self._choose(chooser)
-        if made is None or not self.allowed(made):
+        """Draw one case. Rejects the hypothesis example if its sizes or `where` forbid it."""
+        drawn = self._choose(chooser)
+        if drawn is None or not self.allowed(drawn):
             load_hypothesis().reject()
             raise InternalError("hypothesis goes on after a rejected draw")
-        return made
+        return drawn
 
     def allowed(self, case: Case) -> bool:
-        """Whether `where` accepts the case."""
+        """True if `where` accepts the case."""
         if self.where is None:
             return True
         from .reference import call_by_name, values_by_name
@@ -161,7 +159,7 @@ class Drawing:
             return bool(call_by_name(self.where, values, "where"))
 
     def is_light(self, case: Case) -> bool:
-        """Whether a launch of the case is over soon."""
+        """True if a launch of the case is short."""
         return is_light(self.kernel, case, self.groups)
 
     def _choose(self, chooser: Chooser) -> Case | None:
@@ -185,18 +183,21 @@ class Drawing:
                 arguments[param.name] = self._choose_scalar(chooser, param, bound, env)
             else:
                 arguments[param.name] = chooser.pick(self.choices_of_const(param))
-        made = Case(env, bound, arguments)
+        case = Case(env, bound, arguments)
         pair = chooser.pick((None, None, *self.aliases)) if self.aliases else None
-        return made if pair is None else joined(made, pair) or made
+        return case if pair is None else joined(case, pair) or case
 
     def _odd_arrays(self) -> list[tuple[str, ...]]:
-        """Which arrays aren't in C order: mostly none or one, since each combination is compiled for itself."""
+        """Return candidate sets of arrays to take out of C order.
+
+        Most contain at most one array, since each combination of layouts needs a compilation.
+        """
         names = [p.name for p in self.spec.params if p.kind == "array" and p.name not in self.plain_layouts]
         single = [(n,) for n in names]
         return [(), *[() for _ in single], *single, *([tuple(names)] if len(names) > 1 else [])]
 
     def layout(self, param: ParamSpec) -> Layout:
-        """The usual layout of an array: C order, or that of a field in an array of structs."""
+        """Return the default layout of an array: C order, or that of a field in an array of structs."""
         return self.plain_layouts.get(param.name, C_ORDER)
 
     def _choose_sizes(self, chooser: Chooser) -> dict[str, Any]:
@@ -216,7 +217,7 @@ class Drawing:
         return env
 
     def _make_equal(self, env: dict[str, Any], names: Sequence[str]) -> None:
-        """Gives all sizes the first one's value where they may have it: `where` may ask for that."""
+        """Set all sizes to the first where their bounds allow it, since `where` may demand equal sizes."""
         size = env[names[0]]
         for name in names[1:]:
             bounds = self.dimensions.sizes[name]
@@ -235,7 +236,7 @@ class Drawing:
             return ArrayInput(dtype, shape, None, layout)
         distinct = tuple(1 if axis in layout.repeated and n > 1 else n for axis, n in enumerate(shape))
         values = self._choose_values(chooser, self.domains[param.name], distinct, dtype, env)
-        values = decode(encode(values, dtype), dtype)  # what the type can hold
+        values = decode(encode(values, dtype), dtype)  # round to the type
         return ArrayInput(dtype, shape, np.array(np.broadcast_to(values, shape)), layout)
 
     def _choose_values(
@@ -265,7 +266,7 @@ class Drawing:
         return values
 
     def _mixed_in(self, domain: Domain, dtype: DType) -> tuple[str, ...]:
-        """Extremes of integers always belong to the game; special floats are asked for."""
+        """Return the special kinds to mix in; unconstrained integers always include extreme values."""
         return (*self.special, "extreme") if dtype.is_integer and domain.free else self.special
 
     def _choose_scalar(
@@ -280,11 +281,13 @@ class Drawing:
         if dtype is types.boolean:
             return chooser.pick((False, True))
         if low is None and high is None:
-            usual: list[Any] = list(_FLOAT_SCALARS)
+            candidates: list[Any] = list(_FLOAT_SCALARS)
             if not dtype.is_float:
-                usual = [v for v in _SCALARS if v >= 0 or dtype.is_signed]
-                usual += [n for n in env.values() if isinstance(n, int) and n <= limits(dtype)[1]]  # lengths
-            return scalar_of(chooser.pick(usual + special_values(dtype, self._mixed_in(domain, dtype))), dtype)
+                candidates = [v for v in _SCALARS if v >= 0 or dtype.is_signed]
+                candidates += [
+                    n for n in env.values() if isinstance(n, int) and n <= limits(dtype)[1]
+                ]  # may be lengths
+            return scalar_of(chooser.pick(candidates + special_values(dtype, self._mixed_in(domain, dtype))), dtype)
         if _empty(low, high):
             load_hypothesis().reject()
         if dtype.is_integer:
@@ -294,14 +297,14 @@ class Drawing:
 
 
 def dtype_of_param(param: ParamSpec, bound: Mapping[str, DType]) -> DType:
-    """The element type of a parameter."""
+    """Return the element type of a parameter."""
     if isinstance(param.dtype, TypeVar):
         return bound[param.dtype.__name__]
     return param.dtype if param.dtype is not None else types.f32
 
 
 def scalar_of(value: Any, dtype: DType) -> Any:
-    """A Python number that the type holds exactly."""
+    """Convert to a Python number that the type represents exactly."""
     if dtype is types.boolean:
         return bool(value)
     if dtype.is_integer:
@@ -311,17 +314,17 @@ def scalar_of(value: Any, dtype: DType) -> Any:
 
 
 def layouts_for(rank: int, mode: str) -> list[Layout]:
-    """The layouts worth trying beside C order."""
+    """Return the layouts to try besides C order."""
     if rank == 0:
         return [C_ORDER]
     last = rank - 1
-    made = [Layout(offset=3), Layout(step=2), Layout(backwards=(0,))]
+    layouts = [Layout(offset=3), Layout(step=2), Layout(backwards=(0,))]
     if rank > 1:
-        made += [Layout(order=tuple(reversed(range(rank)))), Layout(backwards=(last,), step=2)]
-        made += [Layout(order=(*range(1, rank), 0))]
+        layouts += [Layout(order=tuple(reversed(range(rank)))), Layout(backwards=(last,), step=2)]
+        layouts += [Layout(order=(*range(1, rank), 0))]
     if mode == "in":
-        made += [Layout(repeated=(0,))] if rank == 1 else [Layout(repeated=(0,)), Layout(repeated=(last,))]
-    return made
+        layouts += [Layout(repeated=(0,))] if rank == 1 else [Layout(repeated=(0,)), Layout(repeated=(last,))]
+    return layouts
 
 
 def _domains(spec: KernelSpec, elements: Mapping[str, Any]) -> dict[str, Domain]:
@@ -340,7 +343,7 @@ def _domains(spec: KernelSpec, elements: Mapping[str, Any]) -> dict[str, Domain]
 
 
 def number_of(value: Any, env: Mapping[str, Any]) -> Any:
-    """A number, or what a text over dimension names says."""
+    """Evaluate a number or an expression over dimension names."""
     return Domain(low=value).bounds(env)[0]
 
 

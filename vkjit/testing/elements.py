@@ -1,8 +1,7 @@
-"""Values for arrays and scalars: which are allowed, simple ones first, special ones on demand.
+"""Element values of arrays and scalars: constraints, fill patterns and special values.
 
-Enters: an element type, a shape, what the user says of an argument. Leaves: NumPy arrays made from a pattern and a
-seed (so that a large array is one draw), and the values that deserve to be mixed in: NaN, infinities, subnormals,
--0, extremes.
+Arrays are filled from a pattern and a seed, so that a large array is a single draw. Special values to mix in are NaN,
+infinities, -0, subnormals and the extremes of the type.
 """
 
 from __future__ import annotations
@@ -23,21 +22,20 @@ from ..frontend import parse_dims
 __all__ = ["PATTERNS", "SPECIAL_KINDS", "Domain", "domain_of", "fill", "special_values", "width_of"]
 
 PATTERNS = ("ones", "zeros", "counting", "small", "random", "wide")
-"""How an array is filled, simplest first. "wide" uses the whole range of an integer type; floats spread over
-magnitudes."""
+"""Fill patterns, simplest first. "wide" covers the full range of integer types, and many magnitudes of floats."""
 
 SPECIAL_KINDS = ("nan", "inf", "negative_zero", "subnormal", "extreme")
-"""What `special=` may name."""
+"""Names that `special=` accepts."""
 
-_PERIOD = 61  # a prime, so that counting values don't repeat in step with tiles
+_PERIOD = 61  # prime, so that counting values don't repeat in step with tiles
 
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """What an argument may hold: a range (inclusive), `choices`, or a hypothesis `strategy` of elements; all None:
-    anything.
+    """The values that an argument may have: an inclusive range, `choices`, or a hypothesis `strategy` of elements.
 
-    Bounds may be texts over dimension names, such as "N-1" and "-N".
+    If all fields are None, any value is allowed. Bounds may be expressions over dimension names, such as "N-1" and
+    "-N".
     """
 
     low: Any = None
@@ -47,15 +45,15 @@ class Domain:
 
     @property
     def free(self) -> bool:
-        """Whether the user said nothing."""
+        """True if the user gave no constraint."""
         return self.low is None and self.high is None and self.choices is None and self.strategy is None
 
     def bounds(self, env: Mapping[str, Any]) -> tuple[Any, Any]:
-        """The range for one set of sizes."""
+        """Return the range, evaluated for the given sizes."""
         return _evaluate(self.low, env), _evaluate(self.high, env)
 
     def allows(self, values: npt.NDArray[Any], env: Mapping[str, Any]) -> bool:
-        """Whether all values lie in the range or among the choices; a strategy can't be asked."""
+        """True if all values lie in the range or among the choices; always False for a strategy."""
         if self.strategy is not None:
             return False
         if self.choices is not None:
@@ -65,7 +63,7 @@ class Domain:
 
 
 def domain_of(name: str, given: Any) -> Domain:
-    """What the user's `elements=` entry means. ArgumentError for what can't be understood."""
+    """Convert an entry of the user's `elements=`. Raises ArgumentError for unsupported values."""
     if given is None:
         return Domain()
     if hasattr(given, "example"):
@@ -83,18 +81,18 @@ def domain_of(name: str, given: Any) -> Domain:
 
 
 def _evaluate(value: Any, env: Mapping[str, Any]) -> Any:
-    """A number, or the value of a text over dimension names."""
+    """Evaluate a number or an expression over dimension names."""
     if not isinstance(value, str):
         return value
-    text = "".join(value.split())  # one number, whose parts may stand apart: "N - 1"
-    shape = parse_dims(f"0{text}" if text.startswith("-") else text).evaluate(env)  # indices from the end: "-N"
+    text = "".join(value.split())  # a single expression; spaces would separate dimensions: "N - 1"
+    shape = parse_dims(f"0{text}" if text.startswith("-") else text).evaluate(env)  # "-N" isn't parsed, "0-N" is
     if shape is None or len(shape) != 1:
         raise ArgumentError(f"{value!r} can't be computed from the dimensions {', '.join(env) or '(there are none)'}")
     return shape[0]
 
 
 def limits(dtype: DType) -> tuple[Any, Any]:
-    """Smallest and largest finite value of a type."""
+    """Return the smallest and the largest finite value of a type."""
     if dtype is dtypes.boolean:
         return False, True
     if dtype.is_integer:
@@ -107,17 +105,17 @@ def limits(dtype: DType) -> tuple[Any, Any]:
 def fill(
     pattern: str, seed: int, shape: tuple[int, ...], dtype: DType, low: Any = None, high: Any = None
 ) -> npt.NDArray[Any]:
-    """An array of that pattern, inside [low, high] where bounds are given."""
+    """Return an array filled with a pattern, within [low, high] where bounds are given."""
     count = math.prod(shape)
     if dtype is dtypes.boolean:
         return _booleans(pattern, seed, count).reshape(shape)
     ends = limits(dtype)
     low, high = (ends[0] if low is None else max(low, ends[0])), (ends[1] if high is None else min(high, ends[1]))
     with np.errstate(all="ignore"):
-        made = (
+        values = (
             _integers(pattern, seed, count, low, high) if dtype.is_integer else _floats(pattern, seed, count, low, high)
         )
-        return made.astype(dtype.numpy).reshape(shape)
+        return values.astype(dtype.numpy).reshape(shape)
 
 
 def _booleans(pattern: str, seed: int, count: int) -> npt.NDArray[np.bool_]:
@@ -165,7 +163,7 @@ def _floats(pattern: str, seed: int, count: int, low: float, high: float) -> npt
 
 
 def special_values(dtype: DType, kinds: Sequence[str]) -> list[Any]:
-    """The values of the kinds named (see `SPECIAL_KINDS`); for integers only "extreme" has any."""
+    """Return the values of the given kinds (see `SPECIAL_KINDS`); integers have only "extreme" ones."""
     if dtype is dtypes.boolean:
         return []
     low, high = limits(dtype)
@@ -181,11 +179,11 @@ def special_values(dtype: DType, kinds: Sequence[str]) -> list[Any]:
 
 
 USUAL_KINDS = ("nan", "inf")
-"""What `special=None` means in a check."""
+"""The kinds that `special=None` stands for in a check."""
 
 
 def width_of(special: bool | Sequence[str] | None) -> tuple[str, ...]:
-    """The kinds that `special=` asks for. ArgumentError for an unknown one."""
+    """Return the special kinds that `special=` selects. Raises ArgumentError for an unknown one."""
     if special is None:
         return USUAL_KINDS
     if isinstance(special, bool):

@@ -1,8 +1,7 @@
-"""Exact values of mathematical functions, and how far a found one is from them in units in the last place.
+"""Exact values of mathematical functions, and errors of results in ULPs.
 
-Enters: operands and results in f16, f32 or f64. Leaves: values with at least eleven more digits (f64 for the narrow types,
-the platform's extended precision or mpmath for f64), and a `Verdict`. Holds: a unit in the last place is that of the
-result's type at the exact value.
+Functions of f16 and f32 are evaluated in f64, those of f64 in extended precision (or with mpmath), which adds at least
+eleven bits. One ULP is the spacing of the result's type at the exact value.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ __all__ = ["Verdict", "exact", "judge"]
 Values = Any
 
 _WITHOUT_EXTENDED = frozenset({"erf", "erfc"})
-"""Functions that NumPy doesn't have in extended precision."""
+"""Functions that the interpreter's NumPy semantics don't provide in extended precision."""
 
 
 def exact(name: str, operands: list[Values]) -> Values:
-    """The function of the op table's `name` in a wider type than that of the operands."""
+    """Evaluate the op `name` in a wider type than that of its operands."""
     with quiet():
         if operands[0].dtype != np.float64:
             return np.asarray(_wide_meaning(name)(*(v.astype(np.float64) for v in operands)))
@@ -43,7 +42,7 @@ def _wide_meaning(name: str) -> Callable[..., Values]:
 
 
 def _with_mpmath(name: str, operands: list[Values]) -> Values:
-    """By 80 binary digits, one element after the other; special values come from NumPy or Python."""
+    """Evaluate with 80 bits, one element at a time; zeros, infinities and NaN come from NumPy."""
     try:
         import mpmath
     except ImportError:
@@ -69,8 +68,11 @@ def _with_mpmath(name: str, operands: list[Values]) -> Values:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`ulp`: the worst error among normal results, `at`: where; `wrong`: positions of results outside the bound, and of
-    special values that aren't as IEEE and C have them; `flushed`: results below the least normal number that became 0."""
+    """Errors of a set of results.
+
+    `ulp`: the largest error of normal results; `at`: its index. `wrong`: indices of results outside the bound and of
+    special values that differ from IEEE 754 and C. `flushed`: number of subnormal results that became 0.
+    """
 
     ulp: float
     at: int | None
@@ -79,7 +81,10 @@ class Verdict:
 
 
 def judge(name: str, operands: list[Values], found: Values, bound: float) -> Verdict:
-    """Compares results with the exact function. Subnormal operands and results may be taken for zeros, with their sign."""
+    """Compare results with the exact function.
+
+    Subnormal operands and results may be flushed to zero of the same sign.
+    """
     wide = exact(name, operands)
     ulp, fits = _compare(wide, found, bound)
     tiny = np.finfo(found.dtype).tiny
@@ -101,11 +106,11 @@ def judge(name: str, operands: list[Values], found: Values, bound: float) -> Ver
 
 
 def _compare(wide: Values, found: Values, bound: float) -> tuple[Values, Values]:
-    """Errors in units in the last place (-1 where there is none to speak of), and which results are right."""
+    """Return errors in ULPs (-1 for special and subnormal results), and a mask of acceptable results."""
     info = np.finfo(found.dtype)
     with quiet():
         same = (np.isnan(wide) & np.isnan(found)) | ((found == wide) & (np.signbit(found) == np.signbit(wide)))
-        limit = wide.dtype.type(2) ** info.maxexp  # what follows the greatest number
+        limit = wide.dtype.type(2) ** info.maxexp  # the first power of two past the largest number
         distance = np.abs(np.clip(found.astype(wide.dtype), -limit, limit) - np.clip(wide, -limit, limit))
         exponent = np.frexp(np.clip(np.abs(wide), info.tiny, limit / 2))[1]
         ulp = np.asarray(distance * np.exp2((info.nmant + 1 - exponent).astype(wide.dtype)), np.float64)

@@ -1,9 +1,9 @@
-"""Runs one case everywhere and says what is wrong with it.
+"""Run a case on all executors and look for errors.
 
-Enters: a `Case` and the schedules to run it under. Leaves: a `Finding`, or None. In this order: what a kernel
-reports (in debug mode on the first executor, which is the interpreter where it takes part), writes outside of
-arrays, elements of Outs that nobody wrote or that depend on what was there before, results that differ from the
-reference or, without one, between executors and schedules.
+`Examiner.examine` checks, in this order: errors that the kernel or the sanitizer reports (in debug mode on the first
+executor, which is the interpreter if it is among them), writes outside arrays, elements of Outs that nobody writes or
+that depend on the previous contents, differences from the reference or, without one, between executors and schedules,
+and the user's own properties.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ EXACT_OPERATIONS = frozenset({
     "add", "sub", "mul", "div", "sqrt", "neg", "abs", "min", "max", "fmin", "fmax", "floor", "ceil", "trunc", "round",
     "sign", "select", "copysign", "cast", "const",
 })  # fmt: skip
-"""What strict mode makes equal bit for bit on every device; casts are, too."""
+"""Operations that strict mode makes bit-identical on all devices, casts included."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One launch that went through."""
+    """A launch that completed without errors."""
 
     executor: Executor
     schedule: Schedule
@@ -51,7 +51,7 @@ class _Run:
 
 
 class Examiner:
-    """Examines cases of one kernel."""
+    """An oracle for cases of one kernel: runs them on all executors and compares the results."""
 
     def __init__(
         self,
@@ -84,33 +84,38 @@ class Examiner:
         self._loose = frozenset(n for n, group in self._group_of.items() if group.counter is not None)
         self.skipped: dict[str, str] = {}
         self.launches = 0
-        self._budgets: dict[int, tuple[Module, ErrorBudget]] = {}  # by identity; the module is kept alive
+        self._budgets: dict[int, tuple[Module, ErrorBudget]] = {}  # by id; the tuple keeps the module alive
 
     def examine(self, case: Case, schedules: Mapping[str, Schedule], like: Finding | None = None) -> Finding | None:
-        """The first thing that is wrong. With `like`, no more is run than it takes to find such a thing again.
+        """Return the first failure of a case; None if it passes.
 
-        Raises CompileError for a kernel that doesn't compile, and what the reference raises.
+        With `like`, stop early if that suffices to reproduce a failure of this kind. Raises CompileError for a kernel
+        that doesn't compile, and any exception of the reference.
         """
         first = self.executors[0]
-        watched = self._watched(case, first)
+        watched = self._first_run(case, first)
         if isinstance(watched, Finding) or (like is not None and like.reports):
             return watched if isinstance(watched, Finding) else None
         runs: list[_Run] = [] if watched is None else [watched]
         plan = [(first, schedules.get(first.name, PLAIN), 1)]
         plan += [(e, schedules.get(e.name, PLAIN), number % 2) for number, e in enumerate(self.executors[1:])]
         for executor, schedule, poison in plan:
-            made = self._run(case, executor, schedule, POISONS[poison])
-            if isinstance(made, Finding):
-                return made
-            if made is not None:
-                runs.append(made)
+            run = self._run(case, executor, schedule, POISONS[poison])
+            if isinstance(run, Finding):
+                return run
+            if run is not None:
+                runs.append(run)
         expected = None
-        if self.reference is not None:  # after the kernel, which says more of an index that is out of bounds
+        if self.reference is not None:  # after the kernel, which reports an index out of bounds more precisely
             expected = self._expected(self.reference, case)
-        return self._untouched(case, runs, expected) or self._differences(case, runs, expected) or self._ask(case, runs)
+        return (
+            self._find_unwritten(case, runs, expected)
+            or self._find_differences(case, runs, expected)
+            or self._check_properties(case, runs)
+        )
 
-    def _watched(self, case: Case, executor: Executor) -> _Run | Finding | None:
-        """The first run: in debug mode, with the sanitizer where it is asked for. None on a device that can't."""
+    def _first_run(self, case: Case, executor: Executor) -> _Run | Finding | None:
+        """Make the first run: in debug mode, with the sanitizer if enabled. None if the device can't run the kernel."""
         schedule = replace(PLAIN, debug=True)
         if not self.checks:
             return self._run(case, executor, schedule, POISONS[0])
@@ -124,18 +129,19 @@ class Examiner:
             return None
         if reports:
             return Finding("sanitizer", case, executor.name, schedule, reports=tuple(reports))
-        return self._judged(case, executor, schedule, POISONS[0], outcome)
+        return self._check_bounds(case, executor, schedule, POISONS[0], outcome)
 
-    def _judged(
+    def _check_bounds(
         self, case: Case, executor: Executor, schedule: Schedule, poison: int, outcome: Outcome
     ) -> _Run | Finding:
+        """Return the run, or a finding if the kernel wrote outside its arrays."""
         if outcome.strays:
             name, places = next(iter(outcome.strays.items()))
             return Finding("outside", case, executor.name, schedule, name, offsets=tuple(places), poison=poison)
         return _Run(executor, schedule, outcome)
 
     def _expected(self, reference: Callable[..., Any], case: Case) -> Mapping[str, Any]:
-        """What the reference says; an error of its own is passed on with the sizes that it was called for."""
+        """Call the reference. If it raises, a note with the array shapes is added to its exception."""
         try:
             return expected_outputs(reference, self.spec, case, precise=self.precise, loose=self._loose)
         except Exception as error:
@@ -145,7 +151,7 @@ class Examiner:
             raise
 
     def _run(self, case: Case, executor: Executor, schedule: Schedule, poison: int) -> _Run | Finding | None:
-        """One launch; None on a device that can't run the kernel."""
+        """Launch once; None if the device can't run the kernel."""
         try:
             self.launches += 1
             outcome = executor.run(case, schedule, poison)
@@ -154,19 +160,21 @@ class Examiner:
         except FeatureError as error:
             self._skip(executor, error)
             return None
-        return self._judged(case, executor, schedule, poison, outcome)
+        return self._check_bounds(case, executor, schedule, poison, outcome)
 
     def _skip(self, executor: Executor, error: FeatureError) -> None:
-        """A device that can't run the kernel takes no further part, as long as another is left."""
+        """Drop a device that can't run the kernel. Re-raises the error if it is the only one."""
         if len(self.executors) == 1:
             raise error
         self.skipped[executor.name] = str(error).splitlines()[0]
         if executor in self.executors:
             self.executors.remove(executor)
 
-    def _untouched(self, case: Case, runs: Sequence[_Run], expected: Mapping[str, Any] | None) -> Finding | None:
-        """Elements of Outs that hold the poison after each of two runs with different poison. Of an Out that the reference
-        leaves out, nothing is asked."""
+    def _find_unwritten(self, case: Case, runs: Sequence[_Run], expected: Mapping[str, Any] | None) -> Finding | None:
+        """Find elements of Outs that still hold the poison after two runs with different poison.
+
+        Outs that the reference omits aren't checked.
+        """
         if self.partial or len({r.outcome.poison for r in runs}) < 2:
             return None
         for name in self.outs:
@@ -186,10 +194,12 @@ class Examiner:
                     )  # fmt: skip
         return None
 
-    def _differences(self, case: Case, runs: Sequence[_Run], expected: Mapping[str, Any] | None) -> Finding | None:
-        """Outputs that differ from the reference or, without one, from the first run. Those that the reference leaves out
-        aren't compared; nor are, where properties stand in for a reference, those that may come in any order or as they
-        like."""
+    def _find_differences(self, case: Case, runs: Sequence[_Run], expected: Mapping[str, Any] | None) -> Finding | None:
+        """Find outputs that differ from the reference or, without one, from the first run.
+
+        Outputs that the reference omits aren't compared. If properties replace the reference, only outputs with
+        unordered rows and their counters are.
+        """
         spread, wide = (
             _Once(lambda: self.shadow.spread(case, PLAIN)),
             _Once(lambda: self.shadow.wide_spread(case, PLAIN)),
@@ -204,30 +214,30 @@ class Examiner:
                 continue
             bounds = self._bounds(case, name, spread, wide, expected)
             for run in compared:
-                difference = self._compared(case, run, name, wanted or {}, bounds)
+                difference = self._compare_output(case, run, name, wanted or {}, bounds)
                 if difference is not None:
                     return self._difference(case, runs[0], run, kind, *difference, expected)
         return None
 
     def _has_to_agree(self, name: str) -> bool:
-        """Whether runs are compared with each other in this output."""
+        """True if runs are compared with each other in this output."""
         if self.judges and self.reference is None:
             return name in self._group_of or any(name == g.counter for g in self.unordered)
         return not (self.partial and name in self.outs)
 
     def _values(self, case: Case, run: _Run) -> dict[str, Any]:
-        """What the outputs hold after a run."""
+        """Return the output values of a run."""
         arrays = case.arrays()
         return {n: decode(raw, arrays[n].dtype) for n, raw in run.outcome.raw.items()}
 
     def _rows(self, case: Case, run: _Run, name: str) -> int:
-        """How many rows of an unordered output a run has made."""
+        """Return the number of rows that a run produced in an unordered output."""
         return rows_of(self._group_of[name], self._values(case, run), case.arrays()[name].shape[0])
 
-    def _compared(
+    def _compare_output(
         self, case: Case, run: _Run, name: str, wanted: Mapping[str, Any], bounds: Bounds
     ) -> tuple[str, Difference] | None:
-        """An output, or the counter of its rows, that is not what it should be."""
+        """Compare an output of a run; returns the name and difference of the output, or of the counter of its rows."""
         dtype, group = case.arrays()[name].dtype, self._group_of.get(name)
         found = decode(run.outcome.raw[name], dtype)
         if group is None or not found.ndim:
@@ -236,20 +246,20 @@ class Examiner:
         values, extent = self._values(case, run), found.shape[0]
         rows = rows_of(group, values, extent)
         wanted_rows = len(wanted[name])
-        if wanted_rows == extent:  # the reference didn't say by fewer rows how many there are
+        if wanted_rows == extent:  # the number of rows that the reference returned doesn't tell how many are valid
             wanted_rows = rows_of(group, wanted, extent) if group.counter in wanted else rows
         if rows != wanted_rows and group.counter is not None:
             counter = values[group.counter]
             return group.counter, _counted(counter, wanted_rows, case.arrays()[group.counter].dtype)
-        placed = self._placed(case, group, values, wanted, rows)[name]
-        behind = found[rows:].astype(placed.dtype)  # nothing is asked of these
+        placed = self._match_rows(case, group, values, wanted, rows)[name]
+        behind = found[rows:].astype(placed.dtype)  # rows past the counter aren't compared
         difference = compare(found, np.concatenate([placed, behind]), dtype, bounds.of_rows(found.shape))
         return None if difference is None else (name, difference)
 
-    def _placed(
+    def _match_rows(
         self, case: Case, group: Unordered, values: Mapping[str, Any], wanted: Mapping[str, Any], rows: int
     ) -> dict[str, Any]:
-        """The expected rows of a group beside the found ones, of those outputs that are expected."""
+        """Match the expected rows of a group to the found ones, for those outputs that are expected."""
         arrays = case.arrays()
         given = [n for n in group.names if n in wanted]
         short = [n for n in given if len(wanted[n]) < rows]
@@ -257,15 +267,15 @@ class Examiner:
             raise ArgumentError(f"the reference gives {len(wanted[short[0]])} rows of {short[0]}, expected {rows}, as of "
                                 f"{next(n for n in given if n not in short)}")  # fmt: skip
         expected = [np.asarray(wanted[n])[:rows] for n in given]
-        made = aligned([values[n][:rows] for n in given], expected, [arrays[n].dtype for n in given])
-        return dict(zip(given, made, strict=True))
+        matched = aligned([values[n][:rows] for n in given], expected, [arrays[n].dtype for n in given])
+        return dict(zip(given, matched, strict=True))
 
     def _difference(
         self, case: Case, first: _Run, run: _Run, kind: str, name: str, difference: Difference,
         expected: Mapping[str, Any] | None,
     ) -> Finding:  # fmt: skip
         poison = run.outcome.poison
-        if kind == "disagreement" and self._depends(case, run, name):
+        if kind == "disagreement" and self._depends_on_poison(case, run, name):
             return Finding(
                 "depends", case, run.executor.name, run.schedule, name, wrong=difference.wrong, poison=poison
             )
@@ -275,15 +285,15 @@ class Examiner:
             expected=expected, rows=self._rows(case, run, name) if name in self._group_of else None,
         )  # fmt: skip
 
-    def _depends(self, case: Case, run: _Run, name: str) -> bool:
-        """Whether the poison alone, under the same schedule, changes an Out."""
+    def _depends_on_poison(self, case: Case, run: _Run, name: str) -> bool:
+        """True if changing only the poison, under the same schedule, changes an Out."""
         if name not in self.outs or name in self._group_of:
             return False
         one, two = (run.executor.run(case, run.schedule, poison).raw[name] for poison in POISONS)
         return one.tobytes() != two.tobytes()
 
-    def _ask(self, case: Case, runs: Sequence[_Run]) -> Finding | None:
-        """Hands the arguments after each launch to the user's own functions."""
+    def _check_properties(self, case: Case, runs: Sequence[_Run]) -> Finding | None:
+        """Call the user's properties with the arguments after each launch."""
         for judge, run in itertools.product(self.judges, runs):
             values = values_by_name(case, precise=False)
             before = whole(self.spec, values)
@@ -300,7 +310,7 @@ class Examiner:
                 return Finding("property", case, run.executor.name, run.schedule, error=said, poison=run.outcome.poison)
         return None
 
-    # -- how exact results have to be
+    # -- error bounds
 
     def _bounds(self, case: Case, name: str, spread: Any, wide: Any, expected: Mapping[str, Any] | None) -> Bounds:
         if self.reference is None and self.kernel._strict and self._strictly_exact(case):
@@ -321,7 +331,7 @@ class Examiner:
         return launch is not None and rounded_operations(launch.module) <= EXACT_OPERATIONS
 
     def _budget(self, case: Case) -> float | None:
-        """The sum of errors along the longest path for the case's sizes."""
+        """Return the sum of rounding errors along the longest path for the case's sizes; None if unknown."""
         launch = self.shadow.launch(case)
         if launch is None:
             return 0.0
@@ -342,7 +352,7 @@ def _name_of(judge: Callable[..., Any]) -> str:
 
 
 def _counted(counter: Any, rows: int, dtype: Any) -> Difference:
-    """A counter that should say `rows` in its first element."""
+    """Return the difference for a counter whose first element should be `rows`."""
     should, wrong = counter.copy(), np.zeros(counter.shape, bool)
     should.reshape(-1)[0] = rows
     wrong.reshape(-1)[0] = True
@@ -350,13 +360,13 @@ def _counted(counter: Any, rows: int, dtype: Any) -> Difference:
 
 
 def _line_of(error: AssertionError) -> str:
-    """The statement that raised it, for an assertion without a message."""
+    """Return the source line that raised an assertion without a message."""
     frames = traceback.extract_tb(error.__traceback__)
     return (frames[-1].line or "") if frames else "no message"
 
 
 class _Once:
-    """A value that is computed when it is first asked for."""
+    """A lazily computed, cached value."""
 
     def __init__(self, compute: Callable[[], Any]) -> None:
         self._compute = compute

@@ -1,6 +1,7 @@
-"""Makes a failure of a finding: the smallest case, larger ones like it, where the mistake is, what would mend it.
+"""Turn a finding into a `CheckFailure`.
 
-Enters: a `Search` and what it found. Leaves: a `CheckFailure`.
+Shrinks the case, looks for larger ones that fail in the same way, locates the bug, and proposes a repair or a missing
+precondition.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ from .search import Search
 
 __all__ = ["Explainer"]
 
-_CASES_TO_MEND = 24
-"""Directed cases that a change has to pass beside the failing ones, before the search that confirms it."""
+_REPAIR_CASES = 24
+"""Directed cases that a candidate repair has to pass, beside the failing ones, before a search confirms it."""
 
-_LARGEST_TO_MEND = 1 << 12
+_MAX_REPAIR_ELEMENTS = 1 << 12
 
-_EXAMPLES_OF_EVIDENCE = 40
-"""Inputs of a search that confirms a change or a hint."""
+_EVIDENCE_EXAMPLES = 40
+"""Number of inputs of a search that confirms a repair or a hint."""
 
 
 class Explainer:
-    """Explains what a search found."""
+    """A builder of `CheckFailure`s from the findings of a search."""
 
     def __init__(self, search: Search) -> None:
         self.search = search
@@ -49,7 +50,7 @@ class Explainer:
         self.settings = search.settings
 
     def failure(self, finding: Finding) -> CheckFailure:
-        """The failure, with the smallest case that is reached."""
+        """Shrink a finding and return the failure that describes it."""
         search, shadow = self.search, self.search.examiner.shadow
         finding = minimise(finding, self.drawing, lambda case, schedule: search.again(finding, case, schedule))
         self._look_for_larger(finding)
@@ -58,22 +59,24 @@ class Explainer:
             origins.writer(shadow, finding),
             stores,
             tuple(guards_of(self.kernel, stores)) if finding.kind == "unwritten" else (),
-            self._mend(finding) if _can_be_mended(finding) else None,
+            self._find_repair(finding) if _is_repairable(finding) else None,
             tuple(origins.nan_losses(shadow, finding)),
             tuple(origins.births(shadow, finding)),
         )
-        hint = self._hint(finding) or self._subgroups(finding)
+        hint = self._find_hint(finding) or self._subgroups(finding)
         failure = CheckFailure(self.kernel, finding, origin, search.larger, search.groups, hint, search.seed)
         if self.settings["script"] is not None:
             failure.write_script(self.settings["script"])
         return failure
 
-    def _mend(self, finding: Finding) -> Mend | None:
-        """A small change to the kernel with which all cases at hand come out right, and those of another search. Where nothing
-        says what is right, one that leaves right results as they are."""
+    def _find_repair(self, finding: Finding) -> Mend | None:
+        """Find a small edit of the kernel that makes it pass all cases at hand and those of another search.
+
+        Without a reference or properties, only edits that preserve correct results are tried.
+        """
         cases = [finding.case, *(f.case for f in self.search.larger)]
-        directed = itertools.islice(directed_cases(self.drawing), _CASES_TO_MEND + MOST_CASES)
-        cases += [case for case in directed if case.size() <= _LARGEST_TO_MEND][:_CASES_TO_MEND]
+        directed = itertools.islice(directed_cases(self.drawing), _REPAIR_CASES + MOST_CASES)
+        cases += [case for case in directed if case.size() <= _MAX_REPAIR_ELEMENTS][:_REPAIR_CASES]
         odd = [case for case in cases if not case.is_finite()]
         finite = [case for case in cases if case.is_finite()]
 
@@ -92,7 +95,7 @@ class Explainer:
             return ALL if right(cases) else ""
 
         def confirmed(kernel: Kernel, which: str) -> bool:
-            return self._searched(kernel, {} if which == ALL else {"special": False}) is None
+            return self._search_with(kernel, {} if which == ALL else {"special": False}) is None
 
         schedule = replace(finding.schedule, optimisation=None, debug=None)
         finding = replace(finding, schedule=schedule)
@@ -101,43 +104,46 @@ class Explainer:
                 return None
             knows = self.search.reference is not None or bool(
                 self.search.judges
-            )  # a kernel that does nothing agrees with itself
+            )  # otherwise, a kernel that does nothing would pass, since it agrees with itself
             return mend(self.kernel, passes, confirmed, preserving=not knows)
         return None
 
-    def _hint(self, finding: Finding) -> str:
-        """What to say of the inputs where they are to blame."""
+    def _find_hint(self, finding: Finding) -> str:
+        """Return a hint about a missing precondition, if the inputs cause the failure."""
 
         def examine(case: Case) -> Finding | None:
             schedules = dict.fromkeys((e.name for e in self.search.examiner.executors), PLAIN)
             return self.search.examiner.examine(case, {**schedules, finding.executor: finding.schedule})
 
         def searched(changes: Mapping[str, Any]) -> Finding | None:
-            return self._searched(self.kernel, changes)
+            return self._search_with(self.kernel, changes)
 
         return Hints(self.drawing, self.settings["elements"] or {}, examine, searched).of(finding)
 
     def _subgroups(self, finding: Finding) -> str:
-        """Whether the size of subgroups makes the difference: in the interpreter the case is right with the usual one, and wrong
-        with that of the device at hand."""
-        size, usual = self._size_of_subgroups(finding), INTERPRETER_CAPS.subgroup_size
-        if finding.flags is None or size in (None, usual) or not self.search.uses_subgroups():
+        """Return a hint if the failure depends on the subgroup size.
+
+        That is the case if, in the interpreter, the case passes with the default size and fails with that of the
+        failing device.
+        """
+        size, default = self._size_of_subgroups(finding), INTERPRETER_CAPS.subgroup_size
+        if finding.flags is None or size in (None, default) or not self.search.uses_subgroups():
             return ""
         only = executors(self.kernel, "interpreter", self.search.groups)
         examiner = self.search.examiner_of(self.kernel, only)
         with contextlib.suppress(CompileError, ArgumentError, KernelError):
             right, wrong = (
-                examiner.examine(finding.case, {only[0].name: Schedule(subgroup_size=s)}) for s in (usual, size)
+                examiner.examine(finding.case, {only[0].name: Schedule(subgroup_size=s)}) for s in (default, size)
             )
             if right is None and wrong is not None and wrong.sort == finding.sort:
                 return (
-                    f"subgroups have {size} invocations here, and with {usual} the same input comes out right: sizes differ from "
+                    f"subgroups have {size} invocations here, and with {default} the same input comes out right: sizes differ from "
                     "device to device, ask for vk.subgroup().size()"
                 )
         return ""
 
     def _size_of_subgroups(self, finding: Finding) -> int | None:
-        """The size with which it was found, if the interpreter has it."""
+        """Return the subgroup size of the failing launch, if the interpreter supports it."""
         device = next((e.device for e in self.search.executors if e.name == finding.executor), None)
         if device is None:
             return None
@@ -146,15 +152,15 @@ class Explainer:
         size = own if own is not None else device.caps.subgroup_size
         return size if size in INTERPRETER_CAPS.subgroup_sizes else None
 
-    def _searched(self, kernel: Kernel, changes: Mapping[str, Any]) -> Finding | None:
-        """What a short search finds in a kernel with some settings changed."""
-        few = {"devices": "interpreter", "max_examples": _EXAMPLES_OF_EVIDENCE, "seed": 1, "schedules": False}
+    def _search_with(self, kernel: Kernel, changes: Mapping[str, Any]) -> Finding | None:
+        """Run a short search on a kernel with some settings changed, and return its finding."""
+        few = {"devices": "interpreter", "max_examples": _EVIDENCE_EXAMPLES, "seed": 1, "schedules": False}
         check = Search(kernel, self.search.reference, None, {**self.settings, **few, **changes})
         check.examiner.judges = self.search.examiner.judges
         return check.first()
 
     def _look_for_larger(self, finding: Finding) -> None:
-        """A larger case that fails in the same way shows the pattern of the wrong elements."""
+        """Collect larger cases that fail in the same way, since they show the pattern of the wrong elements."""
         if finding.flags is None:
             return
         for case in grown(finding.case, self.drawing, self.kernel):
@@ -163,9 +169,11 @@ class Explainer:
                 self.search.larger.append(found)
 
 
-def _can_be_mended(finding: Finding) -> bool:
-    """Whether a change to a value may mend it: races and barriers ask for more, and two runs that disagree don't tell which one
-    is right."""
+def _is_repairable(finding: Finding) -> bool:
+    """True if editing a single value may fix the failure.
+
+    Races and divergent barriers need more than that, and a disagreement of two runs doesn't show which one is right.
+    """
     kinds = {r.kind for r in finding.reports}
     return (
         (finding.flags is not None and finding.kind != "disagreement")

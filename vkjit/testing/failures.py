@@ -1,8 +1,7 @@
-"""What a failing property test says.
+"""The exception that a failing property test raises.
 
-Enters: a kernel, a `Finding` at its smallest, and larger cases that fail in the same way. Leaves: `CheckFailure`, an
-AssertionError with these as attributes, whose text shows the input, the first wrong element, the pattern of the
-wrong ones, the line that wrote it, and a script that reproduces it.
+`CheckFailure` is an AssertionError whose attributes describe the failure. Its message shows the smallest failing
+input, the first wrong element, the pattern of wrong elements, the line that wrote it, and a script that reproduces it.
 """
 
 from __future__ import annotations
@@ -29,15 +28,20 @@ from .shadow import Write
 
 __all__ = ["CheckFailure"]
 
-_SHOWN = 16
-"""Elements of an array that are printed."""
+_MAX_SHOWN = 16
+"""Number of elements up to which an array is printed in full."""
 
 _SCRIPT_LINES = 60
+"""Number of lines of the script in the message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where the first wrong element comes from: its last writer, else the places that write the array."""
+    """Provenance of the first wrong element: its last writer, else the stores to the array.
+
+    `guards`: conditions around the stores. `mend`: a repair, if one was found. `nan_losses`, `births`: where NaN is
+    lost, and where NaN or infinities arise.
+    """
 
     write: Write | None
     stores: tuple[Loc, ...]
@@ -48,24 +52,28 @@ class Origin:
 
     @property
     def lines(self) -> tuple[Loc, ...]:
-        """The places: what would mend it, where a NaN is lost or a number becomes infinite, the writer (the stores where
-        nobody wrote), what guards them."""
+        """Source locations, the most likely cause first.
+
+        These are the repair, lost NaNs, operations that create infinities or NaN, the last writer (the stores if there
+        is none), and the conditions that guard the stores.
+        """
         mended = () if self.mend is None else (self.mend.loc,)
         written = self.stores if self.write is None else (self.write.loc,)
         return tuple(dict.fromkeys((*mended, *self.nan_losses, *self.births, *written, *self.guards)))
 
 
 class CheckFailure(AssertionError):  # noqa: N818  the kernel failed, not the check
-    """A kernel that doesn't do what it should.
+    """A kernel that fails its property test.
 
     kind: "sanitizer", "reference", "disagreement", "unwritten", "depends", "outside", "report" or "property".
-    kernel: its name. arguments: the smallest failing input by name (arrays as NumPy arrays, structured ones for structs;
-    None for an Out).
+    kernel: its name. arguments: the smallest failing input by name (NumPy arrays, structured ones for structs; None for an
+    Out).
     dims: sizes by name. dtypes: element types by type variable. device, schedule: where it fails.
-    array, index: the first wrong element. found, expected, ulps: its values. bad, total: how many are wrong, of all.
-    pattern: what they have in common. lines: places in the source (file, line) that wrote it.
-    reports: what the sanitizer says.
-    script: a program that reproduces it. seed: what repeats the search, where there is one. finding: all of it.
+    array, index: the first wrong element. found, expected: its values. ulps: their distance. bad, total: number of wrong
+    elements and of all elements.
+    pattern: what the wrong elements have in common. lines: source locations (`Loc`) of the likely cause.
+    reports: the sanitizer's reports.
+    script: a program that reproduces the failure. seed: repeats the search, if one was given. finding: the complete record.
     """
 
     def __init__(
@@ -118,14 +126,17 @@ class CheckFailure(AssertionError):  # noqa: N818  the kernel failed, not the ch
             self.allowed = float(np.broadcast_to(difference.allowed, difference.found.shape)[self.index])
 
     def write_script(self, path: str | os.PathLike[str]) -> Path:
-        """Writes the script that reproduces the failure; gives its path."""
+        """Write the script that reproduces the failure and return its path."""
         target = Path(path)
         target.write_text(self.script, encoding="utf-8")
         return target
 
     def write_artifacts(self, folder: str | os.PathLike[str]) -> list[Path]:
-        """Writes files about the failure into a folder (made where it is missing): the script, this text with a report of
-        the machine's devices, what the compiler made of the kernel, its SPIR-V. Gives their paths."""
+        """Write the failure's files to a folder, creating it if needed, and return their paths.
+
+        The files are the script, the message with a report on the machine's devices, the kernel's IR after each pass
+        and its SPIR-V.
+        """
         from .artifacts import write_files
 
         kernel, groups = self._origin
@@ -178,7 +189,7 @@ class CheckFailure(AssertionError):  # noqa: N818  the kernel failed, not the ch
         return ", ".join(map(str, places[:4])) + ("..." if len(places) > 4 else "")
 
     def _where(self) -> list[str]:
-        """The lines of the kernel's source."""
+        """Return the message's lines about the kernel's source."""
         mended = [] if self.mend is None else [f"{self.mend}:", _place(self.mend.loc)]
         if self.error is not None or self.reports:
             return mended
@@ -206,7 +217,7 @@ def _place(loc: Loc) -> str:
 
 
 def _lines(finding: Finding, origin: Origin) -> tuple[Loc, ...]:
-    """The places in the source that the finding names, the most likely one first."""
+    """Return the source locations of the finding, the most likely first."""
     mended = [] if origin.mend is None else [origin.mend.loc]
     if finding.reports:
         sides = [r.loc for r in finding.reports] + [r.other.loc for r in finding.reports if r.other is not None]
@@ -226,13 +237,13 @@ def _input_lines(kernel: Kernel, finding: Finding) -> list[str]:
             lines.append(f"    {param.name} = {constant_text(value)}")
             continue
         layout = "" if value.layout.pitch or str(value.layout) == "C order" else f", {value.layout}"
-        held = "an Out" if value.values is None else _shown(value.distinct)
-        lines.append(f"    {param.name} = {held}  ({value.dtype!r}, shape {value.shape}{layout})")
+        contents = "an Out" if value.values is None else _array_summary(value.distinct)
+        lines.append(f"    {param.name} = {contents}  ({value.dtype!r}, shape {value.shape}{layout})")
     return lines
 
 
-def _shown(values: Any) -> str:
-    if values.size <= _SHOWN:
+def _array_summary(values: Any) -> str:
+    if values.size <= _MAX_SHOWN:
         return " ".join(np.array2string(values, separator=", ", floatmode="unique").split())
     flat = values.reshape(-1)
     with np.errstate(all="ignore"):
@@ -251,7 +262,7 @@ def _index_text(flat: Any, shape: Sequence[int]) -> str:
 
 
 def _tiles(kernel: Kernel, finding: Finding) -> list[int]:
-    """Lengths in which the work may be cut, the likely ones first."""
+    """Return candidate block sizes, the most likely first."""
     local = finding.schedule.local or ()
     constants = [
         v
@@ -267,16 +278,16 @@ def _pattern(kernel: Kernel, finding: Finding) -> str:
 
 
 def _larger(kernel: Kernel, finding: Finding, larger: Sequence[Finding]) -> str:
-    """The pattern in a larger case, where it says more than that of the smallest one."""
+    """Describe the most telling pattern among the larger failing cases."""
     flags = finding.flags
     best: tuple[bool, int, str] | None = None
     for other in larger:
         if flags is None or other.flags is None or other.flags.size <= flags.size:
             continue
-        words = pattern_of(other.flags, _tiles(kernel, other))
+        pattern = pattern_of(other.flags, _tiles(kernel, other))
         sizes = ", ".join(f"{n} = {v}" for n, v in other.case.dims.items()) or f"shape {other.flags.shape}"
         text = f"in a larger failing case ({sizes}): {int(other.flags.sum())} of {other.flags.size} wrong"
-        telling = bool(words) and not other.flags.all()
-        candidate = (telling, -other.flags.size, f"{text}: {words}" if words else text)
+        telling = bool(pattern) and not other.flags.all()
+        candidate = (telling, -other.flags.size, f"{text}: {pattern}" if pattern else text)
         best = candidate if best is None or candidate > best else best
     return "" if best is None else best[2]

@@ -1,4 +1,4 @@
-"""What an examination finds: one case, and what is wrong with it."""
+"""The result of an examination: a failing case and how it fails."""
 
 from __future__ import annotations
 
@@ -21,15 +21,14 @@ __all__ = ["Finding"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is wrong with a case.
+    """A failing case and its failure.
 
-    `kind`: "sanitizer" (`reports`),
-    "report" (`error` has what the kernel reported), "outside" (`array`, `offsets`: written beside an array),
-    "unwritten" and "depends" (`array`, `wrong`: elements that nobody wrote, or that depend on what the Out held
-    before),
-    "reference" and
-    "disagreement" (`array`, `difference`; for the latter, `other` says what was compared with; `rows`: so many rows were
-    compared in any order).
+    `kind` is one of: "sanitizer" (see `reports`); "report" (an error raised by the kernel, in `error`); "property" (a
+    violated property, in `error`); "outside" (`array` and the `offsets` written outside it); "unwritten" and "depends"
+    (`array` and `wrong`, which flags elements that nobody wrote, or that depend on the previous contents of the Out);
+    "reference" and "disagreement" (`array` and `difference`).
+
+    `other`: for a disagreement, the run compared with. `rows`: the number of rows compared in any order.
     """
 
     kind: str
@@ -49,7 +48,7 @@ class Finding:
 
     @property
     def sort(self) -> tuple[Any, ...]:
-        """What stays the same while a case shrinks."""
+        """A key of the failure, which shrinking must preserve."""
         if self.reports:
             return self.reports[0].kind, self.reports[0].loc
         place = None if self.error is None else (type(self.error).__name__, self.error.loc)
@@ -57,5 +56,5 @@ class Finding:
 
     @property
     def flags(self) -> npt.NDArray[np.bool_] | None:
-        """Which elements of the array are wrong."""
+        """Mask of the array's wrong elements."""
         return self.difference.wrong if self.difference is not None else self.wrong

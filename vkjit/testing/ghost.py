@@ -1,8 +1,8 @@
-"""Proposes tests: a file with one property test per kernel, which runs as it is written.
+"""Ghostwriter: generate a test file with one property test per kernel.
 
-Enters: kernels of a file. Leaves: the text of a test file. A reference is guessed from the kernel's only statement or from
-its name, and kept only if the kernel agrees with it; without one, the sanitizer and the agreement of schedules remain.
-Integer arrays that the kernel takes for indices are given their range.
+A reference is guessed from the kernel's body or its name and kept only if the kernel agrees with it. Without one, the
+test relies on the sanitizer and the agreement of devices and schedules. Integer arrays used as indices get a range of
+elements.
 """
 
 from __future__ import annotations
@@ -32,12 +32,15 @@ _BY_NAME = {
     "reverse": ("{0}[::-1]", 1), "cumsum": ("np.cumsum({0}, axis=-1)", 1), "matmul": ("{0} @ {1}", 2),
     "gemm": ("{0} @ {1}", 2), "gather": ("{0}[{1}]", 2), "take": ("{0}[{1}]", 2),
 }  # fmt: skip
-"""What a kernel of such a name may compute, over the names of its inputs."""
+"""Candidate references by a part of the kernel's name: a template over the names of its inputs, and their number."""
 
 
 def proposed_tests(kernels: Mapping[str, Kernel], path: Path, *, examples: int = 50, target: Path | None = None) -> str:
-    """The text of a test file, to be written to `target`, for the kernels of the file at `path`; it finds that file from
-    its own place, so that both may be moved together. Without a target, by its absolute path."""
+    """Return the text of a test file for the kernels of the file at `path`.
+
+    The test file loads that file relative to `target`, the place that it will be written to, so that both can be moved
+    together; without a target, by its absolute path.
+    """
     tests = [_test(name, kernel, examples) for name, kernel in kernels.items()]
     uses_numpy = any("np." in text for text in tests)
     place = repr(str(path.resolve()))
@@ -76,7 +79,10 @@ def _test(name: str, kernel: Kernel, examples: int) -> str:
 
 
 def _settings(kernel: Kernel) -> dict[str, Any] | None:
-    """What has to be said of the inputs so that nothing is found; None where the kernel can't be run by itself."""
+    """Return the settings with which a check without a reference passes; None if the kernel can't be run on its own.
+
+    If none passes, the default settings are returned.
+    """
     candidates: list[dict[str, Any]] = [{}]
     integers = [
         p.name for p in kernel.expanded_spec.params
@@ -104,7 +110,7 @@ def _finding(kernel: Kernel, reference: Any, settings: Mapping[str, Any]) -> Any
 
 
 def _guesses(kernel: Kernel) -> Iterator[str]:
-    """Lambdas that may be the kernel's meaning, as text."""
+    """Yield candidate references as the text of lambdas."""
     translated = _translated(kernel)
     if translated:
         yield translated
@@ -115,7 +121,7 @@ def _guesses(kernel: Kernel) -> Iterator[str]:
 
 
 def _agrees(kernel: Kernel, reference: str, settings: Mapping[str, Any]) -> bool:
-    """Whether the kernel gives what the guess says; the guess is made of names that this module wrote."""
+    """True if the kernel agrees with the guessed reference. The guess contains only names that this module wrote."""
     function = _function(reference)
     try:
         return function is not None and _finding(kernel, function, settings) is None
@@ -124,7 +130,7 @@ def _agrees(kernel: Kernel, reference: str, settings: Mapping[str, Any]) -> bool
 
 
 def _function(text: str) -> Any:
-    """The function that a lambda's text means, evaluated node by node: nothing but NumPy and operators."""
+    """Evaluate the text of a lambda, node by node, restricted to NumPy and operators, instead of using `eval`."""
     import operator
 
     import numpy as np
@@ -164,7 +170,7 @@ def _function(text: str) -> Any:
 
 
 def _translated(kernel: Kernel) -> str:
-    """The reference of a kernel whose body is `y[i] = expression` over elements at i; empty for others."""
+    """Return the reference of a kernel whose body is `y[i] = expression` over elements at i; "" for other kernels."""
     try:
         body = [s for s in source_of(kernel.spec.fn).node.body if not _is_text(s)]
     except CompileError:
@@ -177,14 +183,14 @@ def _translated(kernel: Kernel) -> str:
     if not (isinstance(target, ast.Subscript) and ast.dump(target.slice) == ast.dump(_loaded(place))):
         return ""
     parameters = [p.name for p in kernel.spec.params if p.kind != "const" and p.mode != "out"]
-    made = _Elementwise(ast.dump(_loaded(place)), set(parameters)).visit(
+    expression = _Elementwise(ast.dump(_loaded(place)), set(parameters)).visit(
         ast.parse(ast.unparse(store.value), mode="eval").body
     )
-    used = {n.id for n in ast.walk(made) if isinstance(n, ast.Name)} - {"np"}
-    calls_ours = any(isinstance(n, ast.Name) and n.id == "vk" for n in ast.walk(made))
+    used = {n.id for n in ast.walk(expression) if isinstance(n, ast.Name)} - {"np"}
+    calls_ours = any(isinstance(n, ast.Name) and n.id == "vk" for n in ast.walk(expression))
     if calls_ours or not used <= set(parameters):
         return ""
-    return f"lambda {', '.join(p for p in parameters if p in used)}: {ast.unparse(made)}"
+    return f"lambda {', '.join(p for p in parameters if p in used)}: {ast.unparse(expression)}"
 
 
 def _is_text(statement: ast.stmt) -> bool:
@@ -192,12 +198,12 @@ def _is_text(statement: ast.stmt) -> bool:
 
 
 def _loaded(node: ast.AST) -> ast.expr:
-    """An assignment's target as it is read."""
+    """Return an assignment's target as an expression that reads it."""
     return ast.parse(ast.unparse(node), mode="eval").body
 
 
 class _Elementwise(ast.NodeTransformer):
-    """x[i] becomes x, vk.exp np.exp."""
+    """An AST transformer that rewrites x[i] to x and vk.exp to np.exp."""
 
     def __init__(self, index: str, names: set[str]) -> None:
         self.index, self.names = index, names

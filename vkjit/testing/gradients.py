@@ -1,13 +1,12 @@
-"""Compares gradients with differences of the function itself.
+"""Compare gradients with finite differences.
 
-Enters: a function of tensors and arrays to call it with. Leaves: nothing, or a `GradientError` that says which
-gradient is off and where. The function's outputs are made one number by a fixed random weight each; its derivative
-along a direction d is
+The function's outputs are reduced to a scalar by fixed random weights. Its derivative along a direction d is
+approximated by
 
     (f(x + h d) - f(x - h d)) / 2h
 
-with h balanced between the error of the difference (h^2) and of the roundings (eps / h). With f64 about 10 digits
-remain, with f32 about 4.
+with h chosen to balance the truncation error (h^2) and the rounding error (eps / h). About 10 digits remain with f64,
+about 4 with f32.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from ..devices import use_device
 from ..dtypes import DType
 from ..errors import ArgumentError
 from ..frontend.annotations import dtype_of
-from ..tensor import api as _api  # noqa: F401  # installs the methods of tensors and the rules of gradients
+from ..tensor import api as _api  # noqa: F401  # installs tensor methods and gradient rules
 from ..tensor.creation import tensor
 
 __all__ = ["GradientError", "check_grads"]
@@ -34,9 +33,11 @@ Array = npt.NDArray[Any]
 
 
 class GradientError(AssertionError):
-    """A gradient that differs from the differences. `input`: number of the argument; `index` of its element (None
-    along a
-    random direction); `gradient`, `difference`: the two values; `allowed`: how far they may be apart."""
+    """A gradient that differs from the finite difference.
+
+    `input`: the argument's index; `index`: that of its element (None along a random direction); `gradient`,
+    `difference`: the two values; `allowed`: the allowed difference.
+    """
 
     def __init__(
         self,
@@ -72,14 +73,14 @@ def check_grads(
     seed: int = 0,
     order: int = 1,
 ) -> None:
-    """Checks the gradients of a function of tensors. Raises GradientError.
+    """Check the gradients of a function of tensors. Raises GradientError.
 
-    function: takes tensors, gives a tensor or a tuple of them. inputs: arrays (or tensors); floating point ones are
-    made leaves with gradients, others are passed on as they are.
-    wrt: numbers of the inputs to check (default: all floating point ones). full: every element instead of
-    `directions` random directions. dtype: the type to compute in (default: f64 where the device has it, else f32).
-    order: 2 checks the gradients of the gradients, along one random direction, too.
-    step: h, relative to the inputs' magnitude. tolerance: (relative, absolute); derived from the type if left out.
+    function: takes tensors, returns a tensor or a tuple of them. inputs: arrays or tensors; floating point ones become leaves
+    that require gradients, others are passed unchanged.
+    wrt: indices of the inputs to check (default: all floating point ones). full: check every element instead of
+    `directions` random directions. dtype: the type to compute in (default: f64 if the device supports it, else f32).
+    order: 2 also checks second derivatives, along one random direction.
+    step: h, relative to the inputs' magnitude. tolerance: (relative, absolute); derived from the type by default.
     """
     opened = open_device(device)
     kind = _type_for(opened, dtype)
@@ -93,12 +94,12 @@ def check_grads(
 
 
 def _slope(function: Callable[..., Any], seed: int) -> Callable[..., Any]:
-    """The derivative of a function along a random direction, as a function that can be differentiated again."""
+    """Return the function's derivative along a random direction as a function that can be differentiated again."""
 
     def slope(*arguments: Any) -> Any:
         leaves = [a for a in arguments if hasattr(a, "__vkjit_array__") and a.requires_grad]
         detached = not leaves
-        if detached:  # differences are taken without recording: here it has to go on
+        if detached:  # finite differences run under no_grad, but the gradient inside needs recording
             leaves = [a for a in arguments if hasattr(a, "__vkjit_array__") and a.dtype.is_float]
             leaves = [a.detach().requires_grad_() for a in leaves]
             taken = iter(leaves)
@@ -112,10 +113,10 @@ def _slope(function: Callable[..., Any], seed: int) -> Callable[..., Any]:
             for output in outputs[1:]:
                 total = total + output.sum()
             rng = np.random.default_rng(seed + 1)
-            found = grad(total, leaves, create_graph=not detached, allow_unused=True)
+            gradients = grad(total, leaves, create_graph=not detached, allow_unused=True)
             terms = [
                 (g * tensor(rng.standard_normal(tuple(g.shape)).astype(g.dtype.numpy), dtype=g.dtype)).sum()
-                for g in found
+                for g in gradients
                 if g is not None
             ]
             slope_of_all: Any = terms[0]
@@ -142,7 +143,7 @@ def _type_for(device: Any, asked: Any) -> DType:
 
 
 class _Check:
-    """One function at one point."""
+    """A check of one function at one point."""
 
     def __init__(
         self, function: Callable[..., Any], inputs: list[Any], wrt: Sequence[int] | None, kind: DType,
@@ -178,7 +179,7 @@ class _Check:
                 self._compare(number, None, drawn, gradients[number])
 
     def _gradients(self) -> dict[int, Array]:
-        """What autograd says, for the weighted sum of all outputs."""
+        """Return autograd's gradients of the weighted sum of all outputs."""
         leaves = {i: tensor(p, dtype=self.kind).requires_grad_() for i, p in self.points.items()}
         outputs = self._call({**leaves})
         self.weights = [self.random.uniform(0.5, 1.5, o.shape).astype(self.kind.numpy) for o in outputs]
@@ -189,16 +190,16 @@ class _Check:
         self.connected = bool(total.requires_grad)
         if self.connected:
             total.backward()
-        found = {}
+        gradients = {}
         for number in self.wrt:
             gradient = leaves[number].grad
-            held = np.zeros_like(self.points[number]) if gradient is None else gradient.numpy()
-            if held.shape != self.points[number].shape:
+            array = np.zeros_like(self.points[number]) if gradient is None else gradient.numpy()
+            if array.shape != self.points[number].shape:
                 raise ArgumentError(
-                    f"the gradient of input {number} has shape {held.shape}, the input {self.points[number].shape}"
+                    f"the gradient of input {number} has shape {array.shape}, the input {self.points[number].shape}"
                 )
-            found[number] = held
-        return found
+            gradients[number] = array
+        return gradients
 
     def _call(self, tensors: dict[int, Any]) -> list[Any]:
         arguments = [
@@ -213,10 +214,13 @@ class _Check:
         return usable
 
     def _value(self, number: int, point: Array) -> tuple[float, float]:
-        """The weighted sum of the outputs at a point, added up in f64 on the host, and that of their magnitudes."""
-        held = {i: tensor(point if i == number else p, dtype=self.kind) for i, p in self.points.items()}
+        """Return the weighted sum of the outputs at a point, and that of their absolute values.
+
+        Both are accumulated in f64 on the host.
+        """
+        tensors = {i: tensor(point if i == number else p, dtype=self.kind) for i, p in self.points.items()}
         with no_grad():
-            outputs = [o.numpy().astype(np.float64) for o in self._call(held)]
+            outputs = [o.numpy().astype(np.float64) for o in self._call(tensors)]
         assert self.weights is not None
         terms = [o * w for o, w in zip(outputs, self.weights, strict=True)]
         return float(sum(t.sum() for t in terms)), float(sum(np.abs(t).sum() for t in terms))
@@ -229,19 +233,22 @@ class _Check:
         (up, magnitude), (down, _) = self._value(number, ahead), self._value(number, behind)
         difference = (up - down) / (2 * float(h))
         wide = gradient.astype(np.float64)
-        found = float((wide * direction).sum())
-        # a halved step tells the error of the difference from that of the gradient
+        slope = float((wide * direction).sum())
+        # half the step estimates the truncation error of the difference
         half = self.kind.numpy.type(h / 2)
         closer = self._value(number, point + half * direction)[0] - self._value(number, point - half * direction)[0]
         curvature = abs(closer / (2 * float(half)) - difference)
         scale = float(np.abs(wide * direction).sum())
         relative, absolute = self.tolerance or self._derived(magnitude / float(half))
         allowed = relative * max(scale, abs(difference)) + absolute + (0.0 if self.tolerance else 2 * curvature)
-        if not abs(found - difference) <= allowed:
-            raise GradientError(number, index, found, difference, allowed, connected=self.connected)
+        if not abs(slope - difference) <= allowed:
+            raise GradientError(number, index, slope, difference, allowed, connected=self.connected)
 
     def _derived(self, noise: float) -> tuple[float, float]:
-        """Roundings of the two values, 16 of them each, divided by the step; and of the gradient itself."""
+        """Return the default tolerance.
+
+        It allows for 64 rounding errors in the gradient, and for 16 in the function's values, divided by the step.
+        """
         return 64 * self.eps, 16 * self.eps * noise
 
 

@@ -1,8 +1,7 @@
-"""What a user may have left unsaid of the inputs, where there is evidence that this alone is to blame.
+"""Hints about missing preconditions: constraints on the inputs that the user may have forgotten to state.
 
-Enters: a `Finding` at its smallest, ways to examine a case and to search again with other settings. Leaves: one sentence, or
-nothing. A sentence about values (an index, a divisor, NaN) is kept only if the failing case is right once those values are
-others, and if a search that is told so doesn't come upon such a failure again.
+A hint about values (an index, a divisor, NaN) is given only with evidence: the failing case passes when those values
+are changed, and a search under the additional constraint doesn't find such a failure again.
 """
 
 from __future__ import annotations
@@ -24,12 +23,15 @@ from .unordered import aligned
 __all__ = ["Hints"]
 
 _SECONDS = 5.0
-"""What looking for evidence may take."""
+"""Time limit for collecting evidence, in seconds of thread time."""
 
 
 @dataclass(slots=True)
 class Hints:
-    """`examine` gives what is found in a case, `search` what a search with these settings in place of the user's finds."""
+    """A search for missing preconditions of one kernel.
+
+    `examine` returns the finding of a case; `search` that of a search with some of the user's settings replaced.
+    """
 
     drawing: Drawing
     elements: Mapping[str, Any]
@@ -38,7 +40,7 @@ class Hints:
     deadline: float = 0.0
 
     def of(self, finding: Finding) -> str:
-        """The sentence."""
+        """Return the hint for a finding; "" if there is none."""
         self.deadline = time.thread_time() + _SECONDS
         if _holds_the_same_rows(finding):
             name = finding.array
@@ -51,7 +53,7 @@ class Hints:
         return "" if finding.reports else self._not_finite(finding)
 
     def _index(self, finding: Finding) -> str:
-        """An integer that is free, and that would be right as an index."""
+        """Return a hint about an unconstrained integer that may be meant as an index."""
         for name in self._free(finding.case):
             for size in self._sizes(finding):
                 high = finding.case.dims[size] - 1
@@ -61,13 +63,14 @@ class Hints:
 
                 domain = (0, f"{size}-1")
                 settings = {"elements": {**self.elements, name: domain}}
-                if self._is_to_blame(finding, name, inside if high >= 0 else None, settings):
+                if self._causes_failure(finding, name, inside if high >= 0 else None, settings):
                     return f"{name} may be any integer; if it is an index, say so: elements={{{name!r}: {domain!r}}}"
         return ""
 
     def _divisor(self, finding: Finding) -> str:
+        """Return a hint about an unconstrained integer that may be meant as a divisor."""
         for name in self._free(finding.case):
-            one = self._is_to_blame(
+            one = self._causes_failure(
                 finding, name, lambda v: np.where(v == 0, 1, v), {"elements": {**self.elements, name: (1, 100)}}
             )
             if one:
@@ -75,8 +78,8 @@ class Hints:
         return ""
 
     def _not_finite(self, finding: Finding) -> str:
-        """Which inputs hold what isn't finite, where finite numbers are right."""
-        odd = [n for n, v in finding.case.arguments.items() if _is_odd(v)]
+        """Return a hint about inputs with NaN or infinities, if finite values pass."""
+        odd = [n for n, v in finding.case.arguments.items() if _has_nonfinite(v)]
         names = [n for n in odd if self._is_right(_changed(finding.case, n, _finite))]
         if not names:
             everywhere = finding.case
@@ -91,7 +94,7 @@ class Hints:
     # -- evidence
 
     def _free(self, case: Case) -> Iterator[str]:
-        """Integer inputs of which the user said nothing."""
+        """Yield the integer inputs that the user didn't constrain."""
         for param in self.drawing.spec.params:
             if param.kind == "const" or param.mode == "out" or not self.drawing.domains[param.name].free:
                 continue
@@ -99,7 +102,7 @@ class Hints:
                 yield param.name
 
     def _sizes(self, finding: Finding) -> list[str]:
-        """Names of dimensions that an index may belong to, those of the array that was missed first."""
+        """Return dimension names that an index may refer to, those of the array accessed out of bounds first."""
         text = finding.reports[0].message if finding.reports else str(finding.error)
         missed = re.search(r"outside (?:of )?([\w.]+)", text)
         dims = self.drawing.dimensions.of_array.get(missed.group(1)) if missed else None
@@ -107,16 +110,20 @@ class Hints:
         plain = [n for n in self.drawing.dimensions.names if n not in self.drawing.dimensions.variadic]
         return [n for n in dict.fromkeys([*own, *plain]) if n in plain]
 
-    def _is_to_blame(
+    def _causes_failure(
         self, finding: Finding, name: str, mended: Callable[[Any], Any] | None, settings: Mapping[str, Any]
     ) -> bool:
-        """Whether other values of an argument are right: in the case at hand (`mended`: None where there are none, for an
-        index into an empty array), and in a search that is told which they may be."""
+        """True if the values of one argument cause the failure.
+
+        The failing case must pass with them replaced (`mended`; None if there is no valid replacement, as for an index
+        into an empty array), and a search with the constraint must not fail again.
+        """
         if mended is not None and not self._is_right(_changed(finding.case, name, mended)):
             return False
         return not self._fails_again(finding, settings)
 
     def _is_right(self, case: Case) -> bool:
+        """True if the case is valid and passes; False if the time limit is exceeded."""
         if time.thread_time() > self.deadline:
             return False
         try:
@@ -126,8 +133,10 @@ class Hints:
             return False
 
     def _fails_again(self, finding: Finding, settings: Mapping[str, Any]) -> bool:
-        """Whether a search that is told so finds something, another index or divisor at another place apart. Without time to
-        look, it counts as found."""
+        """True if a search with the constraint fails, or if the time limit is exceeded.
+
+        Out-of-bounds accesses and divisions by zero at another place don't count.
+        """
         if time.thread_time() > self.deadline:
             return True
         try:
@@ -140,24 +149,24 @@ class Hints:
 
 
 def _is_of_input(finding: Finding) -> bool:
-    """Whether it is an index or a divisor, which other inputs may have given."""
+    """True for an index or a divisor out of range, which the inputs may cause."""
     if finding.reports:
         return finding.reports[0].kind in ("out_of_bounds", "division_by_zero")
     return isinstance(finding.error, (BoundsError, KernelZeroDivisionError))
 
 
 def _changed(case: Case, name: str, change: Callable[[Any], Any]) -> Case:
-    """The case with the values of one argument changed."""
+    """Return the case with the values of one argument changed."""
     value = case.arguments[name]
     if not isinstance(value, ArrayInput):
         return case.with_argument(name, type(value)(change(np.asarray(value)).item()))
     if value.values is None:
         return case
-    made = np.asarray(change(value.distinct)).astype(value.values.dtype)
-    return case.with_argument(name, replace(value, values=np.broadcast_to(made, value.shape)))
+    replaced = np.asarray(change(value.distinct)).astype(value.values.dtype)
+    return case.with_argument(name, replace(value, values=np.broadcast_to(replaced, value.shape)))
 
 
-def _is_odd(value: Any) -> bool:
+def _has_nonfinite(value: Any) -> bool:
     if isinstance(value, ArrayInput):
         return value.values is not None and value.dtype.is_float and not np.isfinite(value.distinct).all()
     return isinstance(value, float) and not np.isfinite(value)
@@ -168,7 +177,7 @@ def _finite(values: Any) -> Any:
 
 
 def _holds_the_same_rows(finding: Finding) -> bool:
-    """Whether an output is what it should be but for the order of its rows."""
+    """True if an output equals the expected one except for the order of its rows."""
     difference = finding.difference
     if difference is None or finding.rows is not None or not difference.found.ndim or len(difference.found) < 2:
         return False

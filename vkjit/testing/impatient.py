@@ -1,7 +1,7 @@
-"""Interpreters that give up: changed kernels may not end.
+"""Time-limited interpretation, since modified kernels may not terminate.
 
-Enters: seconds. Leaves: inside the block, checks interpret kernels on devices that raise EndlessError when the time is
-over, at the next round of a loop. The block's `Clock` can be wound up again, for one piece of work after the other.
+Inside `with impatient(seconds)`, checks interpret kernels on devices that raise EndlessError after the deadline, on
+entry to the next region, such as a loop iteration. The block's `Clock` can be restarted for each piece of work.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ __all__ = ["Clock", "EndlessError", "impatient"]
 
 
 class EndlessError(KernelError):
-    """The time is over, and the kernel still runs."""
+    """The kernel exceeded its time limit."""
 
 
 @dataclass(slots=True)
 class Clock:
-    """When the time is over, in seconds that the thread has run."""
+    """A deadline, in seconds of the thread's CPU time."""
 
     deadline: float
 
     def restart(self, seconds: float) -> None:
-        """That many seconds from now on."""
+        """Set the deadline to `seconds` from now."""
         self.deadline = time.thread_time() + seconds
 
 
 class _FunctionCompiler(FunctionCompiler):
-    """Looks at the clock whenever a region is entered."""
+    """A function compiler whose regions check the deadline on entry."""
 
     clock: Clock
 
@@ -59,13 +59,13 @@ class _ProgramCompiler(ProgramCompiler):
     clock: Clock
 
     def compiler(self, function: Function) -> FunctionCompiler:
-        made = _FunctionCompiler(self, function)
-        made.clock = self.clock
-        return made
+        inner = _FunctionCompiler(self, function)
+        inner.clock = self.clock
+        return inner
 
 
-class _Impatient(InterpreterDevice):
-    """An interpreter with a deadline."""
+class _TimeLimitedDevice(InterpreterDevice):
+    """An interpreter device with a deadline."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__()
@@ -82,12 +82,12 @@ class _Impatient(InterpreterDevice):
 
 @contextlib.contextmanager
 def impatient(seconds: float) -> Iterator[Clock]:
-    """Kernels that are interpreted inside the block have that much time, all of them together or until it is restarted."""
+    """Limit the total time of interpreted kernels inside the block, in seconds, until the `Clock` is restarted."""
     clock = Clock(0.0)
     clock.restart(seconds)
-    token = interpreter_factory.set(lambda: _Impatient(clock))
+    token = interpreter_factory.set(lambda: _TimeLimitedDevice(clock))
     try:
-        with use_device(_Impatient(clock)):
+        with use_device(_TimeLimitedDevice(clock)):
             yield clock
     finally:
         interpreter_factory.reset(token)

@@ -1,8 +1,8 @@
-"""Laws that functions of arrays keep: linear, batched, symmetric, repeatable.
+"""Metamorphic relations of functions of arrays: linearity, batch invariance, permutation equivariance, determinism.
 
-Enters: a function (a kernel that returns its Out, or anything that calls kernels) and one set of arguments. Leaves: nothing,
-or a `LawFailure` that says which law is broken, where and by how much. Arrays that a law changes are given by position.
-Floats may be off by `relative` of the largest magnitude; by default 64 roundings of the type plus one per element.
+Each check takes a function (a kernel that returns its Out, or a function that calls kernels) and one set of arguments,
+and raises `LawFailure` if the relation is violated. Arrays that a relation changes are given by position. Floats may
+differ by `relative` times the largest magnitude; the default is 64 epsilons of the type plus one per element.
 """
 
 from __future__ import annotations
@@ -24,11 +24,14 @@ Array = npt.NDArray[Any]
 
 
 class LawFailure(AssertionError):  # noqa: N818  the function failed, not the law
-    """A law that doesn't hold: `law`, `index` of the element that is furthest off, `found` and `expected` there, `allowed`.
+    """A violated metamorphic relation.
 
-    The index is one into the function's result: the one for the changed arguments where the law compares it with the result
-    for the arguments as given (permuted, mixed), the whole one where it compares slices. A result that is a single number has
-    the index (). Where shapes differ, `found` and `expected` are shapes, and the index is ().
+    `law`: its name. `found`, `expected`: the values with the largest error, at `index`. `allowed`: the allowed
+    difference.
+
+    The index refers to the function's result. If the relation permutes or mixes the arguments, this is the result for
+    the changed arguments; if it compares slices, the result for the complete arguments. The index is () for a scalar
+    result. If shapes differ, `found` and `expected` are shapes, and the index is ().
     """
 
     def __init__(self, law: str, index: tuple[int, ...], found: Any, expected: Any, allowed: float) -> None:
@@ -42,7 +45,7 @@ class LawFailure(AssertionError):  # noqa: N818  the function failed, not the la
 
 
 def deterministic(function: Callable[..., Any], *arguments: Any, runs: int = 5) -> None:
-    """The same arguments give the same bits, `runs` times."""
+    """Check that the same arguments give bit-identical results in `runs` calls."""
     first = _arrays(function(*_copies(arguments)))
     for _ in range(runs - 1):
         for one, two in zip(first, _arrays(function(*_copies(arguments))), strict=True):
@@ -54,7 +57,7 @@ def deterministic(function: Callable[..., Any], *arguments: Any, runs: int = 5) 
 def linear(
     function: Callable[..., Any], *arguments: Any, at: int = 0, seed: int = 0, relative: float | None = None
 ) -> None:
-    """f(a x + b y) = a f(x) + b f(y) in the argument at that position; a and b are powers of two, exact in any type."""
+    """Check f(a x + b y) = a f(x) + b f(y) in one argument; a and b are powers of two, exact in any type."""
     x = _argument("linear", arguments, at)
     if x.dtype.kind != "f":
         raise ArgumentError(f"linear: argument {at} is {x.dtype}, expected floating point numbers")
@@ -74,7 +77,7 @@ def linear(
 def permutation_equivariant(
     function: Callable[..., Any], *arguments: Any, at: Sequence[int] = (0,), axis: int = 0, seed: int = 0
 ) -> None:
-    """Permuting the arguments along an axis permutes the result alike, bit for bit."""
+    """Check that permuting the arguments along an axis permutes the result equally, bit for bit."""
     size = min(_argument("permutation_equivariant", arguments, i, axis).shape[axis] for i in at)
     order = np.random.default_rng(seed).permutation(size)
     plain = _arrays(function(*_copies(arguments)))
@@ -86,7 +89,7 @@ def permutation_equivariant(
 
 
 def batch_invariant(function: Callable[..., Any], *arguments: Any, at: Sequence[int] = (0,), axis: int = 0) -> None:
-    """Each slice along an axis gives alone what it gives among others, bit for bit."""
+    """Check that each slice along an axis gives the same result alone as in the batch, bit for bit."""
     size = min(_argument("batch_invariant", arguments, i, axis).shape[axis] for i in at)
     whole = _arrays(function(*_copies(arguments)))
     for k in range(size):
@@ -97,7 +100,7 @@ def batch_invariant(function: Callable[..., Any], *arguments: Any, at: Sequence[
 
 
 def idempotent(function: Callable[..., Any], *arguments: Any, at: int = 0, relative: float | None = None) -> None:
-    """f(f(x)) = f(x) in the argument at that position."""
+    """Check f(f(x)) = f(x) in one argument."""
     given = _argument("idempotent", arguments, at)
     once = _result(function, arguments, at, given)
     twice = _result(function, arguments, at, once.astype(given.dtype))
@@ -105,7 +108,7 @@ def idempotent(function: Callable[..., Any], *arguments: Any, at: int = 0, relat
 
 
 def associative(function: Callable[..., Any], x: Any, y: Any, z: Any, relative: float | None = None) -> None:
-    """f(f(x, y), z) = f(x, f(y, z)), within the roundings."""
+    """Check f(f(x, y), z) = f(x, f(y, z)) up to rounding errors."""
     left = np.asarray(function(np.asarray(function(*_copies([x, y]))), *_copies([z])))
     right = np.asarray(function(*_copies([x]), np.asarray(function(*_copies([y, z])))))
     size = np.abs(np.asarray(x, np.float64)).max(initial=0) + np.abs(np.asarray(y, np.float64)).max(initial=0)
@@ -115,15 +118,15 @@ def associative(function: Callable[..., Any], x: Any, y: Any, z: Any, relative: 
 
 
 def round_trip(there: Callable[..., Any], back: Callable[..., Any], x: Any, relative: float | None = 0.0) -> None:
-    """back(there(x)) = x: bit for bit, or within `relative`."""
-    made = np.asarray(back(np.asarray(there(*_copies([x])))))
+    """Check back(there(x)) = x, bit for bit or within `relative`."""
+    returned = np.asarray(back(np.asarray(there(*_copies([x])))))
     if relative == 0.0:
-        _same("a round trip", made, np.asarray(x))
+        _same("a round trip", returned, np.asarray(x))
     else:
-        _compare("a round trip", made, np.asarray(x), np.asarray(x), relative)
+        _compare("a round trip", returned, np.asarray(x), np.asarray(x), relative)
 
 
-# -- comparing
+# -- comparison
 
 
 def _copies(arguments: Sequence[Any]) -> list[Any]:
@@ -137,7 +140,7 @@ def _arrays(result: Any) -> list[Array]:
 
 
 def _argument(law: str, arguments: Sequence[Any], at: int, axis: int | None = None) -> Array:
-    """The argument at a position, which has to be there, and to have the axis."""
+    """Return the argument at a position. Raises ArgumentError if it doesn't exist or lacks the axis."""
     if not 0 <= at < len(arguments):
         raise ArgumentError(
             f"{law}: there is no argument {at}: give the arguments of the function behind it, and `at` among them"
@@ -154,7 +157,7 @@ def _result(function: Callable[..., Any], arguments: Sequence[Any], at: int, val
 
 
 def _with_axis(law: str, result: Array, axis: int, size: int) -> Array:
-    """A result that has as many slices along the axis as the arguments."""
+    """Return the result. Raises LawFailure unless it has `size` slices along the axis."""
     if not -result.ndim <= axis < result.ndim or result.shape[axis] != size:
         shape = list(result.shape) or [1]
         shape[axis if -len(shape) <= axis < len(shape) else 0] = size
@@ -170,7 +173,7 @@ def _worst(one: Array, two: Array) -> tuple[int, ...]:
 
 
 def _same(law: str, found: Array, expected: Array, slice_at: tuple[int, int] | None = None) -> None:
-    """To the bit. `slice_at`: the axis along which these are one slice, and its number."""
+    """Compare bit for bit. `slice_at`: (axis, index) of the slice that these arrays are."""
     if found.shape != expected.shape:
         raise LawFailure(law, (), found.shape, expected.shape, 0.0)
     if not np.array_equal(found, expected, equal_nan=found.dtype.kind == "f"):
@@ -184,7 +187,7 @@ def _same(law: str, found: Array, expected: Array, slice_at: tuple[int, int] | N
 def _compare(
     law: str, found: Array, expected: Array, like: Array, relative: float | None, magnitude: Any = 0.0
 ) -> None:
-    """Within the roundings of the type of `like`, relative to the largest magnitude at hand."""
+    """Compare within the rounding errors of the type of `like`, relative to the largest magnitude."""
     if found.shape != expected.shape:
         raise LawFailure(law, (), found.shape, expected.shape, 0.0)
     eps = float(np.finfo(like.dtype).eps) if like.dtype.kind == "f" else 0.0
@@ -199,5 +202,5 @@ def _compare(
 
 
 def _largest(magnitudes: Array) -> float:
-    """The largest finite one: infinities allow nothing."""
+    """Return the largest finite magnitude; infinities don't widen the bound."""
     return float(np.max(magnitudes, initial=0.0, where=np.isfinite(magnitudes)))

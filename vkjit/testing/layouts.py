@@ -1,7 +1,7 @@
-"""How the elements of an array lie in memory: strides, direction, gaps, offset; and the memory around them.
+"""Memory layouts of arrays: strides, reversed axes, gaps, offsets, and redzones around the elements.
 
-Enters: a shape. Leaves: a `Placement` in elements, and byte images of arrays with margins whose bytes are known, so
-that what a kernel writes beside its array shows.
+A `Placement` gives strides and offsets in elements. Byte images of arrays include redzones of known bytes, so that
+writes outside an array are detected.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ __all__ = ["CANARY", "C_ORDER", "MARGIN", "Layout", "Placement", "image", "stray
 Bytes = npt.NDArray[np.uint8]
 
 MARGIN = 64
-"""Elements before and after those that an array spans."""
+"""Elements of redzone before and after an array."""
 
 CANARY = 0xA5
-"""The byte that margins and gaps hold."""
+"""The byte that fills redzones and gaps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where an array's elements lie: `strides` in elements, `first` the position of the first one in a buffer of
-    `count`
-    elements, margins included."""
+    """Location of an array's elements in a buffer of `count` elements, redzones included.
+
+    `strides` and `first`, the offset of the first element, are in elements.
+    """
 
     strides: tuple[int, ...]
     first: int
@@ -36,12 +37,12 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """One way of laying out an array.
+    """A memory layout of an array.
 
-    `order`: the axes from the slowest to the fastest in memory (None: C order). `step`: distance of neighbours along
-    the fastest axis. `backwards`: axes that run from high to low addresses. `repeated`: axes of stride 0. `offset`:
-    elements that lie before the array in its buffer. `inner`: so many axes at the end lie in a row, and these rows
-    `pitch` elements apart, as a field does in an array of structs.
+    `order`: the axes from the slowest to the fastest in memory (None: C order). `step`: stride of the fastest axis.
+    `backwards`: axes with negative strides. `repeated`: axes of stride 0. `offset`: elements before the array in its
+    buffer. `inner`: number of trailing axes that are contiguous, like a vector field in an array of structs; `pitch`:
+    distance in elements between these, which is the size of the struct.
     """
 
     order: tuple[int, ...] | None = None
@@ -65,7 +66,7 @@ class Layout:
         return ", ".join(words) or "C order"
 
     def place(self, shape: tuple[int, ...]) -> Placement:
-        """Strides and first element for a shape."""
+        """Return strides and first element for a shape."""
         order = self.order if self.order is not None and len(self.order) == len(shape) else tuple(range(len(shape)))
         strides, reach = [0] * len(shape), self.step
         first_inner = len(shape) - self.inner
@@ -77,7 +78,7 @@ class Layout:
             strides[axis] = reach
             reach *= max(shape[axis], 1)
         first = MARGIN + self.offset
-        for axis in () if 0 in shape else self.backwards:  # an array of no elements has no last one to begin at
+        for axis in () if 0 in shape else self.backwards:  # an empty array has no last element to start from
             if axis < len(shape) and strides[axis]:
                 first += strides[axis] * max(shape[axis] - 1, 0)
                 strides[axis] = -strides[axis]
@@ -89,7 +90,7 @@ C_ORDER = Layout()
 
 
 def view_of(data: Bytes, placement: Placement, shape: tuple[int, ...], storage: np.dtype[Any]) -> npt.NDArray[Any]:
-    """The array's elements inside a byte image."""
+    """Return a view of the array's elements in a byte image."""
     cells = data.view(storage)
     strides = [s * storage.itemsize for s in placement.strides]
     return np.lib.stride_tricks.as_strided(cells[placement.first :], shape, strides)
@@ -98,8 +99,10 @@ def view_of(data: Bytes, placement: Placement, shape: tuple[int, ...], storage: 
 def image(
     values: npt.NDArray[Any] | None, layout: Layout, shape: tuple[int, ...], storage: np.dtype[Any], poison: int
 ) -> Bytes:
-    """The bytes of a buffer that holds the array: `values`, those of repeated axes once; without any, the byte
-    `poison`."""
+    """Return the bytes of a buffer that contains the array.
+
+    `values` are stored once along axes of stride 0; None fills the array with the byte `poison`.
+    """
     placement = layout.place(shape)
     data = np.full(placement.count * storage.itemsize, CANARY, np.uint8)
     if 0 in shape:
@@ -114,7 +117,7 @@ def image(
 
 
 def strays(found: Bytes, before: Bytes, layout: Layout, shape: tuple[int, ...], storage: np.dtype[Any]) -> list[int]:
-    """Positions, in elements from the array's first one, of what changed in the buffer beside the array's elements."""
+    """Return where the buffer changed outside the array, as offsets in elements from the array's first one."""
     placement = layout.place(shape)
     changed = (found != before).reshape(-1, storage.itemsize).any(axis=1)
     if 0 not in shape:

@@ -1,8 +1,4 @@
-"""Where a wrong value comes from, beyond the store that wrote it: changes that mend the kernel, and what guards a store.
-
-Enters: a kernel and cases on which it fails and passes. Leaves: a `Mend`: one small change with which all of the cases
-pass, or None; lines of the conditions and loops around a store.
-"""
+"""Fault localization: small repairs that make a kernel pass, and the conditions that guard a store."""
 
 from __future__ import annotations
 
@@ -24,27 +20,29 @@ from .mutate.repairs import repairs
 __all__ = ["ALL", "FINITE", "Mend", "guards_of", "mend"]
 
 _SECONDS = 3.0
-"""What a search for a change may take."""
+"""Time limit of a search for a repair, in seconds of thread time."""
 
 _SECONDS_OF_ONE = 1.0
-"""What one change may take; loops may have become endless."""
+"""Time limit of one repair, whose loops may not terminate."""
 
 _SECONDS_TO_CONFIRM = 3.0
+"""Time limit of the search that confirms a repair."""
 
 _PRESERVING = frozenset({"wider"})
-"""Kinds of changes that give the same wherever nothing overflows."""
+"""Kinds of edits that don't change results unless something overflows."""
 
 Judged = Callable[[Kernel], str]
-"""Which cases a kernel passes: ALL, FINITE (those without NaN and infinities), or nothing."""
+"""A function that returns which cases a kernel passes: ALL, FINITE (those without NaN and infinities), or ""."""
 
 Confirmed = Callable[[Kernel, str], bool]
+"""A predicate that is true if a longer search with these cases (ALL or FINITE) finds no failure of the kernel."""
 
 ALL, FINITE = "all", "finite"
 
 
 @dataclass(frozen=True, slots=True)
 class Mend:
-    """A change that makes the kernel pass all that was tried, or all of it without NaN and infinities."""
+    """An edit that makes the kernel pass all cases tried, or with `finite` all those without NaN and infinities."""
 
     edit: Edit
     loc: Loc
@@ -59,15 +57,18 @@ class Mend:
 
 
 def mend(kernel: Kernel, passes: Judged, confirmed: Confirmed, *, preserving: bool = False) -> Mend | None:
-    """The first small change with which `passes` says ALL, and that is `confirmed`, which takes longer; else the first one that
-    is right without NaN and infinities; None where there is none, or time runs out. What leaves right results as they are
-    (`_PRESERVING`) needs no confirmation; with `preserving`, nothing else is tried."""
+    """Search for a small edit that repairs the kernel; None if there is none or time runs out.
+
+    Returns the first edit for which `passes` returns ALL and that `confirmed`, which takes longer, accepts; otherwise
+    the first that passes the finite cases. Edits that preserve correct results (`_PRESERVING`) need no confirmation;
+    with `preserving`, only these are tried.
+    """
     deadline = time.thread_time() + _SECONDS
     nearly: tuple[Edit, Kernel, str] | None = None
     for edit, change, file in _changes(kernel, preserving):
         if time.thread_time() > deadline:
             break
-        with contextlib.suppress(*_UNFIT):
+        with contextlib.suppress(*_MUTANT_ERRORS):
             changed = change()
             with impatient(_SECONDS_OF_ONE):
                 said = passes(changed)
@@ -75,17 +76,18 @@ def mend(kernel: Kernel, passes: Judged, confirmed: Confirmed, *, preserving: bo
                 nearly = edit, changed, file
             if said == ALL and (edit.kind in _PRESERVING or _is_confirmed(changed, confirmed, ALL)):
                 return Mend(edit, edit.loc(file))
-    with contextlib.suppress(*_UNFIT):
+    with contextlib.suppress(*_MUTANT_ERRORS):
         if nearly is not None and _is_confirmed(nearly[1], confirmed, FINITE):
             return Mend(nearly[0], nearly[0].loc(nearly[2]), finite=True)
     return None
 
 
-_UNFIT = (VkjitError, ArithmeticError, ValueError, MemoryError)
+_MUTANT_ERRORS = (VkjitError, ArithmeticError, ValueError, MemoryError)
+"""Errors of modified kernels, which rule out a repair."""
 
 
 def _changes(kernel: Kernel, preserving: bool) -> Iterator[tuple[Edit, Callable[[], Kernel], str]]:
-    """The changes to try, each with what makes the changed kernel, and the file whose text it changes."""
+    """Yield the edits to try, each with a function that makes the modified kernel and the file that it edits."""
     own = source_of(kernel.spec.fn).file
     if not preserving:
         for edit, changed in grids(kernel):
@@ -102,20 +104,20 @@ def _is_confirmed(changed: Kernel, confirmed: Confirmed, said: str) -> bool:
 
 
 def guards_of(kernel: Kernel, stores: Sequence[Loc]) -> list[Loc]:
-    """The conditions and loops around the stores, the innermost first, and the returns before them."""
+    """Return the conditions and loops around the stores, innermost first, and conditions with a return before them."""
     try:
         source = source_of(kernel.spec.fn)
     except CompileError:
         return []
-    wanted = {loc.line for loc in stores if loc.file == source.file}
-    found: list[Loc] = []
+    store_lines = {loc.line for loc in stores if loc.file == source.file}
+    guards: list[Loc] = []
 
     def visit(statements: Sequence[ast.stmt], around: tuple[Loc, ...]) -> None:
         for statement in statements:
             inside = _bodies(statement)
             if not inside:
-                if wanted & set(range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)):
-                    found.extend(reversed(around))
+                if store_lines & set(range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)):
+                    guards.extend(reversed(around))
                 continue
             head = (
                 statement.test if isinstance(statement, (ast.If, ast.While)) else getattr(statement, "iter", statement)
@@ -127,7 +129,7 @@ def guards_of(kernel: Kernel, stores: Sequence[Loc]) -> list[Loc]:
                 around = (*around, place)
 
     visit(source.node.body, ())
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(guards))
 
 
 def _bodies(statement: ast.stmt) -> list[list[ast.stmt]]:

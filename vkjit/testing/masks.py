@@ -1,9 +1,9 @@
-"""Devices that show less than they can: the limits of other hardware, on the device at hand.
+"""Emulate the limits of other hardware on an available device.
 
-Enters: a device and a mask, by name ("mobile", "small") or as text in the form of VKJIT_CAPS:
-`shared=16384 invocations=128 subgroup=4 without=f64,i64,f16`, and `kind=discrete` for a software driver that is taken for a
-GPU. Leaves: inside the block the device's caps are those. What a
-kernel needs and the mask takes away is a FeatureError, as on such hardware.
+A mask is a name ("mobile", "small") or a text in the format of VKJIT_CAPS:
+`shared=16384 invocations=128 subgroup=4 without=f64,i64,f16`, and `kind=discrete` to treat a software driver as a GPU.
+Inside `with masked(...)`, the device has these caps. Kernels that need more raise FeatureError, as they would on such
+hardware.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MASKS = {
     "small": "shared=16384 invocations=128",
     "phone": "kind=discrete shared=16384 invocations=128 without=f64,i64,f16",
 }
-"""Masks with a name."""
+"""Predefined masks by name."""
 
 _FEATURES = {
     "f64": ("float64", "float64_atomics", "float64_atomic_add", "float64_atomic_min_max", "float64_shared_atomics",
@@ -50,7 +50,7 @@ _ALSO = {"i64": ("u64",), "i16": ("u16",), "i8": ("u8",)}
 
 
 def masked_caps(caps: DeviceCaps, mask: str) -> DeviceCaps:
-    """The caps as the mask leaves them. ArgumentError for a mask that isn't understood."""
+    """Return the caps limited by the mask. Raises ArgumentError for an invalid mask."""
     for word in MASKS.get(mask, mask).split():
         name, separator, value = word.partition("=")
         if name == "without" and separator:
@@ -74,7 +74,7 @@ def _without(caps: DeviceCaps, types: list[str]) -> DeviceCaps:
         gone = {name, *_ALSO.get(name, ())}
         features = set(_FEATURES[name])
         if name == "i64" and caps.kind != "interpreter":
-            features.discard("int64")  # every kernel has addresses of 64 bits
+            features.discard("int64")  # every kernel uses 64-bit addresses
         caps = replace(caps, dtypes=caps.dtypes - gone, features=caps.features - features)
     return caps
 
@@ -91,7 +91,7 @@ def _limited(caps: DeviceCaps, name: str, value: int) -> DeviceCaps:
 
 
 class _Masked(InterpreterDevice):
-    """An interpreter that refuses what its caps don't have."""
+    """An interpreter device that rejects kernels that need more than its caps."""
 
     def load(self, artifact: KernelArtifact) -> InterpreterKernel:
         lacking = sorted(_types_of(artifact.code) - self.caps.dtypes)
@@ -106,12 +106,12 @@ class _Masked(InterpreterDevice):
 
 
 def _types_of(module: Module) -> set[str]:
-    """Names of the element types that a module computes with or has arrays of."""
-    found = set()
+    """Return the names of the element types of a module's values and arrays."""
+    names = set()
     for function in module.all_functions():
         values = [*function.params, *(v for op in function.body.walk() for v in op.results)]
-        found |= {getattr(getattr(v.type, "dtype", None), "name", "") for v in values}
-    return (found & {t.name for t in ALL}) - {"bool"}
+        names |= {getattr(getattr(v.type, "dtype", None), "name", "") for v in values}
+    return (names & {t.name for t in ALL}) - {"bool"}
 
 
 def _shared_bytes(module: Module) -> int:
@@ -126,10 +126,10 @@ def _shared_bytes(module: Module) -> int:
 
 @contextlib.contextmanager
 def masked(mask: str | None = None, device: Any = "interpreter") -> Iterator[Device]:
-    """The device, the default inside the block, with caps that the mask limits.
+    """Limit a device's caps and make it the default inside the block.
 
-    mask: None takes VKJIT_CAPS. device: a number, a name or a device. An interpreter is one of the block's own; another
-    device must not be used elsewhere meanwhile. Raises ArgumentError.
+    mask: None takes VKJIT_CAPS. device: an index, a name or a device. An interpreter is replaced by a new one; any
+    other device must not be used elsewhere meanwhile. Raises ArgumentError.
     """
     chosen = os.environ.get("VKJIT_CAPS", "") if mask is None else mask
     opened = open_device(device)

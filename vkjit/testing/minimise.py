@@ -1,8 +1,8 @@
-"""Makes a failing case smaller: schedules, sizes, types, layouts, values.
+"""Shrink a failing case: its schedule, sizes, types, layouts and values.
 
-Enters: a `Finding` and a way to examine candidates. Leaves: the finding of a case to which no single step is a smaller
-failing one, or the best within a budget. Knowing what a case is, this makes steps that a shrinker of draws can't
-make: one size changes and all arrays are cut to fit; half of an array becomes zero; a size and a number change together.
+The result is a local minimum, at which no single step gives a smaller failing case, or the best case within a budget.
+Since it knows the structure of a case, it takes steps that a shrinker of draws can't: resize one dimension and crop
+all arrays to fit, zero half of an array, change a size and an integer argument together.
 """
 
 from __future__ import annotations
@@ -27,29 +27,31 @@ from .schedules import PLAIN, Schedule
 __all__ = ["grown", "minimise"]
 
 Try = Callable[[Case, Schedule], "Finding | None"]
-"""Examines a case, the schedule being that of the failing executor; None where it doesn't fail in the same way."""
+"""A function that examines a case under a schedule of the failing executor; None unless it fails in the same way."""
 
 
 def minimise(finding: Finding, drawing: Drawing, attempt: Try, *, runs: int = 600, seconds: float = 8.0) -> Finding:
-    """The smallest finding reached."""
+    """Return the smallest finding reached within `runs` examinations and `seconds` of thread time."""
     return _Search(finding, drawing, attempt, runs, time.thread_time() + seconds).run()
 
 
 def grown(case: Case, drawing: Drawing, kernel: Kernel) -> Iterator[Case]:
-    """Larger cases of the same kind: each dimension in turn a little longer than two workgroups or tiles."""
+    """Yield larger cases of the same kind: each dimension in turn slightly longer than two workgroups or tiles."""
     tile = max((kernel.declared_local() or (64,))[0], 8)
     search = Resize(drawing)
     for name, size in case.dims.items():
         sizes = drawing.dimensions.sizes[name]
-        wanted = 2 * tile + 5
-        if isinstance(size, int) and sizes.choices is None and size < wanted:
-            made = search.resized(case, {**case.dims, name: wanted if sizes.high is None else min(wanted, sizes.high)})
-            if made is not None and made.size() > case.size() and drawing.allowed(made):
-                yield made
+        target = 2 * tile + 5
+        if isinstance(size, int) and sizes.choices is None and size < target:
+            larger = search.resized(
+                case, {**case.dims, name: target if sizes.high is None else min(target, sizes.high)}
+            )
+            if larger is not None and larger.size() > case.size() and drawing.allowed(larger):
+                yield larger
 
 
 class _Search:
-    """Greedy descent: the first candidate that still fails is the next start."""
+    """A greedy descent: the first candidate that still fails becomes the next starting point."""
 
     def __init__(self, finding: Finding, drawing: Drawing, attempt: Try, runs: int, deadline: float) -> None:
         self.best = finding
@@ -92,13 +94,13 @@ class _Search:
             if not self.drawing.allowed(case):
                 continue
             self.runs -= 1
-            found = self.attempt(case, schedule)
-            if found is not None:
-                self.best = found
+            finding = self.attempt(case, schedule)
+            if finding is not None:
+                self.best = finding
                 return True
         return False
 
-    # -- steps: each yields candidates, simplest first
+    # -- shrinking steps: each yields candidates, simplest first
 
     def _schedules(self) -> Iterator[tuple[Case, Schedule]]:
         schedule = self.best.schedule
@@ -114,19 +116,19 @@ class _Search:
         for name, size in case.dims.items():
             for smaller in smaller_sizes(self.drawing, name, size):
                 for from_end in (False, True):
-                    made = Resize(self.drawing, from_end).resized(case, {**case.dims, name: smaller})
-                    if made is not None:
-                        yield made, self.best.schedule
+                    smaller_case = Resize(self.drawing, from_end).resized(case, {**case.dims, name: smaller})
+                    if smaller_case is not None:
+                        yield smaller_case, self.best.schedule
 
     def _types(self) -> Iterator[tuple[Case, Schedule]]:
-        """Simpler element types, where the values fit them."""
+        """Yield the case with simpler element types that represent its values exactly."""
         case = self.best.case
         for name, dtype in case.dtypes.items():
             choices = self.drawing.types[name]
             for simpler in choices[: choices.index(dtype)]:
-                made = self._retyped(case, name, simpler)
-                if made is not None:
-                    yield made, self.best.schedule
+                retyped = self._retyped(case, name, simpler)
+                if retyped is not None:
+                    yield retyped, self.best.schedule
 
     def _retyped(self, case: Case, variable: str, dtype: Any) -> Case | None:
         arguments = dict(case.arguments)
@@ -136,31 +138,31 @@ class _Search:
             value = arguments[param.name]
             if isinstance(value, ArrayInput) and value.distinct_shape != value.shape:
                 return None
-            held = value.values if isinstance(value, ArrayInput) else np.asarray(value)
-            if held is None:
+            old = value.values if isinstance(value, ArrayInput) else np.asarray(value)
+            if old is None:
                 arguments[param.name] = replace(value, dtype=dtype)
                 continue
             with np.errstate(all="ignore"):
-                made = held.astype(dtype.numpy)
-                if not np.array_equal(made.astype(held.dtype), held, equal_nan=held.dtype.kind == "f"):
+                converted = old.astype(dtype.numpy)
+                if not np.array_equal(converted.astype(old.dtype), old, equal_nan=old.dtype.kind == "f"):
                     return None
             arguments[param.name] = (
-                replace(value, dtype=dtype, values=made) if isinstance(value, ArrayInput) else made.item()
+                replace(value, dtype=dtype, values=converted) if isinstance(value, ArrayInput) else converted.item()
             )
         return replace(case, dtypes={**case.dtypes, variable: dtype}, arguments=arguments)
 
     def _layouts(self) -> Iterator[tuple[Case, Schedule]]:
         for name, given in self.best.case.arrays().items():
             if given.layout.pitch:
-                continue  # a field of structs, which lie as they are
+                continue  # a field in an array of structs, whose layout is fixed
             if given.layout != C_ORDER and given.distinct_shape == given.shape:
                 yield self.best.case.with_argument(name, replace(given, layout=C_ORDER)), self.best.schedule
             elif given.layout != C_ORDER and math.prod(given.shape) <= MOST_ELEMENTS:
                 plain = replace(given, layout=C_ORDER, values=None if given.values is None else np.array(given.values))
                 yield self.best.case.with_argument(name, plain), self.best.schedule
         for pair in self.best.case.aliases:
-            rest = tuple(p for p in self.best.case.aliases if p != pair)
-            yield replace(self.best.case, aliases=rest), self.best.schedule
+            remaining = tuple(p for p in self.best.case.aliases if p != pair)
+            yield replace(self.best.case, aliases=remaining), self.best.schedule
 
     def _scalars(self) -> Iterator[tuple[Case, Schedule]]:
         case = self.best.case
@@ -192,18 +194,18 @@ class _Search:
                 yield case.with_argument(name, replace(given, values=values)), self.best.schedule
 
     def _coupled_sizes(self) -> Iterator[tuple[Case, Schedule]]:
-        """Sizes, and what depends on them, changed together."""
+        """Yield cases in which sizes and the values that depend on them change together."""
         for case in smaller_together(self.best.case, self.drawing):
             yield case, self.best.schedule
 
     def _coupled_values(self) -> Iterator[tuple[Case, Schedule]]:
-        """Values that depend on each other, changed together."""
+        """Yield cases in which interdependent values change together."""
         for case in simpler_together(self.best.case, self.drawing):
             yield case, self.best.schedule
 
 
 def _simpler_numbers(value: Any) -> Iterator[Any]:
-    """Numbers to try in the place of one: the simplest ones, then those on the way to zero, in ever smaller steps."""
+    """Yield replacements of a number: the simplest ones, then values between zero and it, approaching it."""
     if isinstance(value, float):
         yield from (0.0, 1.0, -1.0, 2.0)
         if np.isfinite(value):
@@ -217,7 +219,7 @@ def _simpler_numbers(value: Any) -> Iterator[Any]:
 
 
 def _rank(value: Any) -> tuple[Any, ...]:
-    """How simple a number is: zero, then small whole numbers, then the rest."""
+    """Return a sort key for simplicity: zero, small integers, fractions, then infinities and NaN."""
     number = float(value)
     if not np.isfinite(number):
         return (3, 0.0, True)
@@ -225,25 +227,25 @@ def _rank(value: Any) -> tuple[Any, ...]:
 
 
 def _simpler_values(values: Any) -> Iterator[Any]:
-    """Arrays that are simpler than `values`: all zero, all one, parts of it zero or one, whole numbers."""
+    """Yield simpler arrays: zeros, ones, nonzero elements moved to the front, parts zeroed, one element simplified."""
     flat = values.reshape(-1)
     zero, one = values.dtype.type(0), values.dtype.type(1)
     for number in (zero, one):
-        made = np.full_like(values, number)
-        if not np.array_equal(made, values) and not (number == one and ((flat == zero) | (flat == one)).all()):
-            yield made
+        candidate = np.full_like(values, number)
+        if not np.array_equal(candidate, values) and not (number == one and ((flat == zero) | (flat == one)).all()):
+            yield candidate
     with np.errstate(all="ignore"):
         interesting = np.flatnonzero((flat != zero) | (flat != flat))
     size = len(interesting)
-    if size and interesting[-1] >= size:  # all that matters, moved to the front
-        made = np.zeros_like(flat)
-        made[:size] = flat[interesting]
-        yield made.reshape(values.shape)
+    if size and interesting[-1] >= size:  # nonzero elements, moved to the front
+        candidate = np.zeros_like(flat)
+        candidate[:size] = flat[interesting]
+        yield candidate.reshape(values.shape)
     while size > 0:
         for start in range(0, len(interesting), size):
-            made = flat.copy()
-            made[interesting[start : start + size]] = zero
-            yield made.reshape(values.shape)
+            candidate = flat.copy()
+            candidate[interesting[start : start + size]] = zero
+            yield candidate.reshape(values.shape)
         size //= 2
     for place in interesting[:16]:
         if values.dtype == np.bool_:
@@ -252,20 +254,20 @@ def _simpler_values(values: Any) -> Iterator[Any]:
         numbers = list(_simpler_numbers(own))
         for simpler in numbers[1:] if place in interesting[:4] else numbers[1:6]:
             if _rank(simpler) < _rank(own) and (simpler >= 0 or values.dtype.kind != "u"):
-                made = flat.copy()
-                made[place] = simpler
-                yield made.reshape(values.shape)
+                candidate = flat.copy()
+                candidate[place] = simpler
+                yield candidate.reshape(values.shape)
 
 
 def _key(case: Case, schedule: Schedule) -> bytes:
-    """What tells two candidates apart."""
+    """Return a key that identifies a candidate."""
     parts = [
         repr((case.aliases, sorted(case.dims.items()), sorted((n, t.name) for n, t in case.dtypes.items()), schedule))
     ]
     for name, value in case.arguments.items():
         if isinstance(value, ArrayInput):
-            held = b"" if value.values is None else value.distinct.tobytes()
-            parts.append(f"{name}{value.shape}{value.layout}{hash(held)}")
+            contents = b"" if value.values is None else value.distinct.tobytes()
+            parts.append(f"{name}{value.shape}{value.layout}{hash(contents)}")
         else:
             parts.append(f"{name}{value!r}")
     return "|".join(parts).encode()

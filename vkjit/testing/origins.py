@@ -1,7 +1,7 @@
-"""Where a wrong value comes from: who wrote it, what else writes the array, where a NaN was taken for a number,
-where numbers became infinite.
+"""Provenance of a wrong value, as source locations.
 
-Enters: a `Finding` and the shadow of its kernel. Leaves: places in the source.
+Finds the store that wrote it, other stores to the array, comparisons that lose a NaN, and operations that create NaN
+or infinities.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["births", "nan_losses", "stores", "stores_of", "writer"]
 
 
 def writer(shadow: Shadow, finding: Finding) -> Write | None:
-    """Who wrote the first wrong element; None where nobody did, or the interpreter stops before."""
+    """Return the store that wrote the first wrong element; None if nothing wrote it or the interpreter fails before."""
     flags = finding.flags
     if flags is None or not flags.any():
         return None
@@ -39,7 +39,7 @@ def writer(shadow: Shadow, finding: Finding) -> Write | None:
 
 
 def nan_losses(shadow: Shadow, finding: Finding) -> list[Loc]:
-    """Where the kernel compares a NaN as if it were a number, for a result that should have been NaN or isn't."""
+    """Return where the kernel compares NaN like a number, if a NaN was lost or appeared in a wrong result."""
     difference = finding.difference
     if difference is None or (difference.expected.dtype.kind != "f" and difference.found.dtype.kind != "f"):
         return []
@@ -56,7 +56,7 @@ def nan_losses(shadow: Shadow, finding: Finding) -> list[Loc]:
 
 
 def births(shadow: Shadow, finding: Finding) -> list[Loc]:
-    """Where finite numbers make what isn't finite, for a result that should be."""
+    """Return where NaN or infinities arise from finite operands, if a wrong result should be finite."""
     difference = finding.difference
     if difference is None or difference.found.dtype.kind != "f" or difference.expected.dtype.kind not in "fiu":
         return []
@@ -69,20 +69,20 @@ def births(shadow: Shadow, finding: Finding) -> list[Loc]:
 
 
 def stores(kernel: Kernel, shadow: Shadow, finding: Finding) -> list[Loc]:
-    """The places in the source that write the array."""
+    """Return the locations of the stores to the array."""
     if not finding.array:
         return []
     case = finding.case
     launch = shadow.launch(case)
     if launch is not None:
         return stores_of(launch.module, finding.array)
-    ranks = {n: len(a.shape) for n, a in case.arrays().items()}  # nothing was launched: there are no workgroups
+    ranks = {n: len(a.shape) for n, a in case.arrays().items()}  # no workgroups, so nothing was launched
     return stores_of(module_of(kernel, case.dtypes, ranks, case.arguments), finding.array)
 
 
 def stores_of(module: Module, array: str) -> list[Loc]:
-    """Places of the stores and atomics on a parameter of the kernel, device functions included, in source order."""
-    found: set[Loc] = set()
+    """Return the locations of stores and atomics on a kernel parameter, device functions included, in source order."""
+    locations: set[Loc] = set()
     pending = [(module.kernel, frozenset(i for i, p in enumerate(module.kernel.params) if p.name == array))]
     seen: set[Any] = set()
     while pending:
@@ -93,12 +93,12 @@ def stores_of(module: Module, array: str) -> list[Loc]:
         values = {function.params[i] for i in numbers}
         for op in function.body.walk():
             if op.name in ("store", "atomic", "atomic_cas", "atomic_store") and op.operands[0] in values:
-                found.add(op.loc)
+                locations.add(op.loc)
             if op.name == "call":
                 passed = frozenset(i for i, v in enumerate(op.operands) if v in values)
                 if passed:
                     pending.append((module.functions[op.attrs["callee"]], passed))
-    return _in_order(found)
+    return _in_order(locations)
 
 
 def _in_order(places: Iterable[Loc]) -> list[Loc]:

@@ -1,7 +1,4 @@
-"""What wrong elements have in common: the tail of a tile, one lane, every k-th, a row, one workgroup, all.
-
-Enters: a mask of wrong elements and the workgroup's size. Leaves: a few words, or nothing where no pattern is seen.
-"""
+"""Describe the pattern of wrong elements: the tail of a tile, one lane, every k-th, a row, one block, or all."""
 
 from __future__ import annotations
 
@@ -18,9 +15,10 @@ Mask = npt.NDArray[np.bool_]
 
 
 def pattern_of(wrong: Mask, tiles: Sequence[int] = ()) -> str:
-    """The pattern of the wrong elements. `tiles`: lengths in which the work may be cut (workgroup sizes, tile
-    sizes), the most
-    likely first."""
+    """Return a description of the pattern of wrong elements; "" if none is recognized.
+
+    `tiles`: candidate block sizes (workgroup sizes, tile sizes), the most likely first.
+    """
     count = int(wrong.sum())
     if count == 0 or wrong.ndim == 0:
         return ""
@@ -58,7 +56,7 @@ def _single(wrong: Mask) -> str:
 
 
 def _along(axis: int, found: Any, extent: int, tiles: Sequence[int]) -> Any:
-    """(axis, words) for one axis; an empty tuple where all its positions are in it, None where nothing is seen."""
+    """Describe the wrong indices along one axis as (axis, words); () for all indices, None without a pattern."""
     if len(found) == extent:
         return ()
     text = _runs(found, extent, tiles) or _steps(found, extent, tiles)
@@ -66,7 +64,7 @@ def _along(axis: int, found: Any, extent: int, tiles: Sequence[int]) -> Any:
 
 
 def _runs(found: Any, extent: int, tiles: Sequence[int]) -> str:
-    """Words for one stretch of neighbours."""
+    """Describe a contiguous range of indices."""
     first, last, count = int(found[0]), int(found[-1]), len(found)
     if last - first + 1 != count:
         return ""
@@ -88,7 +86,7 @@ def _runs(found: Any, extent: int, tiles: Sequence[int]) -> str:
 
 
 def _steps(found: Any, extent: int, tiles: Sequence[int]) -> str:
-    """Words for positions that return in equal distances."""
+    """Describe evenly spaced indices, or the same lanes of every block."""
     gaps = np.diff(found)
     step, first = int(gaps[0]), int(found[0])
     if (gaps == step).all() and first < step and int(found[-1]) + step >= extent:

@@ -1,9 +1,9 @@
-"""The pytest plugin: devices as a fixture, the sanitizer by an option, a fixture that looks for leaks.
+"""The pytest plugin: a device fixture, an option for the sanitizer, and a fixture that detects leaks.
 
-Enters: `--vkjit-device=NAME` (executors whose name contains NAME; default: all), `--vkjit-sanitize`, `--vkjit-caps=MASK` (a
-smaller device to show), and `--vkjit-artifacts=FOLDER`, where failed checks leave their files. Leaves: the fixtures
-`vkjit_device`, which runs a test once per executor, and `vkjit_leak_check`, which fails one that leaves handles of a driver
-behind. What a failed check says is shown as it is, without pytest's traceback. vkjit itself is imported when a test needs it.
+Options: `--vkjit-device=NAME` selects the executors whose name contains NAME (default: all), `--vkjit-sanitize` enables
+the sanitizer, `--vkjit-caps=MASK` limits the device's caps, and `--vkjit-artifacts=FOLDER` saves the files of failed
+checks. Fixtures: `vkjit_device` runs a test once per executor; `vkjit_leak_check` fails a test that leaks driver handles.
+Failed checks are reported by their message, without pytest's traceback. vkjit is only imported when a test needs it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["found", "is_wanted", "labels", "opened", "parameters", "summary"]
 
 @functools.cache
 def found() -> dict[str, Any]:
-    """What vkjit tells about every device that it finds, by label: "interpreter", "cpu", "vulkan-" and its name."""
+    """Return the information on each device by label: "interpreter", "cpu", or "vulkan-" and the device's name."""
     import vkjit
 
     devices: dict[str, Any] = {}
@@ -41,26 +41,27 @@ def _slug(name: str) -> str:
 
 
 def is_wanted(label: str, wanted: str) -> bool:
-    """Whether `--vkjit-device=wanted` keeps the executor `label`."""
+    """True if `--vkjit-device=wanted` selects the executor `label`."""
     return wanted == "all" or wanted.lower() in label
 
 
 def labels(wanted: str) -> list[str]:
-    """Labels of the executors that a run uses."""
+    """Return the labels of the selected executors."""
     return [label for label in found() if is_wanted(label, wanted)]
 
 
 def summary(wanted: str) -> str:
-    """One line for the head of a report. A vkjit that can't be imported is for the tests to report, each for itself."""
+    """Return a line for the report header. An import error of vkjit is only named here; the tests will report it."""
     try:
         return ", ".join(labels(wanted)) or f"none matches {wanted!r}"
-    except Exception as error:  # noqa: BLE001  whatever an import raises
+    except Exception as error:  # noqa: BLE001  an import may raise anything
         return f"unknown: {type(error).__name__}: {error}"
 
 
 def parameters(wanted: str) -> list[Any]:
-    """Parameters for the fixture, those for absent kinds of executor marked as skips. Raises pytest.UsageError for a name that is
-    part of none's: a typing error must not look like tests that pass.
+    """Return the parameters of the device fixture; missing kinds of executor are marked as skipped.
+
+    Raises pytest.UsageError for a name that matches no executor, so that a typing error isn't reported as success.
     """
     rows: list[Any] = [pytest.param(label, id=label) for label in labels(wanted)]
     if not any(label.startswith("vulkan") for label in found()) and is_wanted("vulkan", wanted):
@@ -75,8 +76,9 @@ def parameters(wanted: str) -> list[Any]:
 
 @contextmanager
 def opened(label: str, mask: str | None = None) -> Iterator[Any]:
-    """The device of that label, the default for kernels inside the block; it stays open for the next test. mask: the limits
-    that it shows (see `masks`).
+    """Open the device with this label and make it the default inside the block; it stays open for the next test.
+
+    mask: limits its caps (see `masks`).
     """
     import vkjit
 
@@ -94,7 +96,7 @@ def opened(label: str, mask: str | None = None) -> Iterator[Any]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options."""
+    """Register the options."""
     group = parser.getgroup("vkjit")
     group.addoption(
         "--vkjit-device", default="all", metavar="NAME",
@@ -116,13 +118,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The sanitizer is on for worker processes and programs that tests start, too."""
+    """Enable the sanitizer by an environment variable, so that processes started by tests use it too."""
     if config.getoption("--vkjit-sanitize"):
         os.environ["VKJIT_SANITIZE"] = os.environ.get("VKJIT_SANITIZE") or "1"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Each test that takes `vkjit_device` runs on every executor; an absent kind shows as a skip with its reason."""
+    """Parametrize tests that use `vkjit_device` over all executors; missing kinds are skipped with a reason."""
     if "vkjit_device" in metafunc.fixturenames:
         wanted = metafunc.config.getoption("--vkjit-device")
         metafunc.parametrize("vkjit_device", parameters(wanted), indirect=True)
@@ -130,7 +132,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """A failed check explains itself: its text stands in the report instead of the code that raised it."""
+    """Report failed checks by their message instead of a traceback, and skip tests whose kernels exceed the mask."""
     outcome: Any = yield
     report = outcome.get_result()
     error = call.excinfo.value if call.excinfo is not None else None
@@ -143,7 +145,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def _needs_more(error: Any) -> bool:
-    """Whether a test failed since a device under a mask lacks what its kernels need."""
+    """True if a test failed because the device, limited by a mask, lacks what its kernels need."""
     import vkjit
 
     too_large = isinstance(error, vkjit.ArgumentError) and "a workgroup of" in str(error)
@@ -151,7 +153,7 @@ def _needs_more(error: Any) -> bool:
 
 
 def _written(error: Any, folder: Path) -> str:
-    """Writes a failure's files; says where they are."""
+    """Write a failure's artifacts and return a line that names them."""
     if not hasattr(error, "write_artifacts"):
         return ""
     paths = error.write_artifacts(folder)
@@ -160,14 +162,14 @@ def _written(error: Any, folder: Path) -> str:
 
 @pytest.fixture
 def vkjit_device(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """An opened device; kernels called inside the test run on it when they aren't told otherwise."""
+    """An open device, the default for kernels called inside the test."""
     with opened(request.param, request.config.getoption("--vkjit-caps")) as chosen:
         yield chosen
 
 
 @pytest.fixture
 def vkjit_leak_check() -> Iterator[None]:
-    """Fails a test that leaves more handles of a driver alive than there were before it (see `live_counts`)."""
+    """Fail a test that leaves more driver handles alive than existed before it (see `live_counts`)."""
     from vkjit.runtime.handles import live_counts
 
     gc.collect()

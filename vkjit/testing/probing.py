@@ -1,7 +1,6 @@
-"""Which element types a generic kernel can be tested with: those that the devices have and that it compiles for.
+"""Element types that a generic kernel can be tested with: supported by all devices and accepted by the compiler.
 
-Enters: a kernel, devices. Leaves: types by type variable, and why others were left out. A module for a signature is
-made here too, for those who read the kernel's operations.
+Also builds the frontend's module for given types, for analyses of the kernel's operations.
 """
 
 from __future__ import annotations
@@ -26,15 +25,16 @@ _DEFAULT = (
     dtypes.f32, dtypes.i32, dtypes.f64, dtypes.f16, dtypes.u8, dtypes.bf16, dtypes.i64, dtypes.u32, dtypes.i8,
     dtypes.i16, dtypes.u16, dtypes.u64,
 )  # fmt: skip
-"""The types that a free type variable is tried with, in the order in which they shrink."""
+"""Types tried for an unconstrained type variable, in shrinking order."""
 
-_MOST_COMBINATIONS = 64
+_MAX_COMBINATIONS = 64
+"""Maximum number of type combinations compiled."""
 
 
 def module_of(
     kernel: Kernel, types: Mapping[str, DType], ranks: Mapping[str, int], constants: Mapping[str, Any]
 ) -> Module:
-    """The front end's module for contiguous arrays of these types and ranks. Raises CompileError."""
+    """Lower the kernel for contiguous arrays of these types and ranks. Raises CompileError."""
     args: list[Any] = []
     for param in kernel.expanded_spec.params:
         if param.kind == "const":
@@ -60,41 +60,42 @@ def usable_types(
     given: Mapping[str, Any] | Sequence[Any] | None,
     constants: Mapping[str, Any],
 ) -> tuple[dict[str, list[DType]], dict[str, str]]:
-    """Type variables to the types to try, and "T = vk.f16" to the reason why it isn't tried.
+    """Return the types to try by type variable, and the reasons why others aren't, keyed like "T = vk.f16".
 
-    Types that the user names are taken as they are. Raises the kernel's own CompileError where no type works.
+    Types given by the user aren't compiled to test them. Raises the kernel's own CompileError if no type works, and
+    DTypeError if the devices support none.
     """
     variables = _variables(kernel)
     chosen = {v.__name__: _named(v, given) for v in variables}
     left_out: dict[str, str] = {}
-    found: dict[str, list[DType]] = {}
+    types: dict[str, list[DType]] = {}
     for variable in variables:
         name = variable.__name__
-        wanted = chosen[name]
-        candidates = wanted if wanted is not None else _candidates(kernel, variable)
+        named = chosen[name]
+        candidates = named if named is not None else _candidates(kernel, variable)
         on_devices = [t for t in candidates if all(t.name in d.caps.dtypes for d in devices)]
         left_out.update({f"{name} = {t!r}": "not on these devices" for t in candidates if t not in on_devices})
         if not on_devices:
             raise DTypeError(
                 f"{kernel.name}: none of the types {candidates} of {name} is on {', '.join(d.name for d in devices)}"
             )
-        found[name] = on_devices
+        types[name] = on_devices
     free = [v.__name__ for v in variables if chosen[v.__name__] is None]
     if free:
-        _drop_unusable(kernel, dimensions, constants, found, free, left_out)
-    return found, left_out
+        _drop_unusable(kernel, dimensions, constants, types, free, left_out)
+    return types, left_out
 
 
 def _drop_unusable(
     kernel: Kernel, dimensions: Dimensions, constants: Mapping[str, Any], found: dict[str, list[DType]],
     free: list[str], left_out: dict[str, str],
 ) -> None:  # fmt: skip
-    """Keeps those types of each free variable that compile together with some choice of the other variables."""
+    """Keep the types of each free variable that compile with some choice of the other variables."""
     ranks = {n: sum(not d.variadic for d in dims.dims) + any(d.variadic for d in dims.dims) for n, dims in
              dimensions.of_array.items()}  # fmt: skip
     names, working, reason = list(found), {n: set[DType]() for n in found}, {}
     first: CompileError | None = None
-    for types in itertools.islice(itertools.product(*found.values()), _MOST_COMBINATIONS):
+    for types in itertools.islice(itertools.product(*found.values()), _MAX_COMBINATIONS):
         bound = dict(zip(names, types, strict=True))
         try:
             module_of(kernel, bound, ranks, constants)
@@ -112,8 +113,8 @@ def _drop_unusable(
 
 
 def _variables(kernel: Kernel) -> list[TypeVar]:
-    found = {p.dtype.__name__: p.dtype for p in kernel.expanded_spec.params if isinstance(p.dtype, TypeVar)}
-    return list(found.values())
+    variables = {p.dtype.__name__: p.dtype for p in kernel.expanded_spec.params if isinstance(p.dtype, TypeVar)}
+    return list(variables.values())
 
 
 def _candidates(kernel: Kernel, variable: TypeVar) -> list[DType]:
@@ -121,19 +122,19 @@ def _candidates(kernel: Kernel, variable: TypeVar) -> list[DType]:
     if constrained:
         return constrained
     in_arrays = any(p.kind == "array" and p.dtype is variable for p in kernel.expanded_spec.params)
-    # a scalar alone has the type that its Python value says
+    # a variable of scalars only is bound by the Python value's type
     return list(_DEFAULT) if in_arrays else [dtypes.f32, dtypes.i32]
 
 
 def _named(variable: TypeVar, given: Mapping[str, Any] | Sequence[Any] | None) -> list[DType] | None:
-    """The types that the user asks for."""
-    wanted = given.get(variable.__name__) if isinstance(given, Mapping) else given
-    if wanted is None:
+    """Return the types given by the user; None if there are none."""
+    named = given.get(variable.__name__) if isinstance(given, Mapping) else given
+    if named is None:
         return None
-    items = wanted if isinstance(wanted, (list, tuple)) else [wanted]
-    made = [dtypes.by_name.get(i) if isinstance(i, str) else dtype_of(i) for i in items]
-    if None in made or not made:
+    items = named if isinstance(named, (list, tuple)) else [named]
+    types = [dtypes.by_name.get(i) if isinstance(i, str) else dtype_of(i) for i in items]
+    if None in types or not types:
         raise ArgumentError(
-            f"dtypes: {wanted!r} for {variable.__name__}: expected element types such as [vk.f32, vk.f16]"
+            f"dtypes: {named!r} for {variable.__name__}: expected element types such as [vk.f32, vk.f16]"
         )
-    return [t for t in made if t is not None]
+    return [t for t in types if t is not None]

@@ -1,7 +1,7 @@
-"""Calls the user's reference: which arguments it gets, and what its result means.
+"""Call the user's reference: choose its arguments and interpret its result.
 
-Enters: a function and a case. Leaves: the expected value of each output. Floats are handed over as float64, so that the
-reference's own roundings don't count; outputs are compared in the kernel's types.
+With `precise`, floats are passed as float64, so that the reference's own rounding errors don't matter. Outputs are
+compared in the kernel's types.
 """
 
 from __future__ import annotations
@@ -23,17 +23,19 @@ __all__ = ["call_by_name", "expected_outputs", "outputs_of", "uncertainty", "val
 
 
 def outputs_of(spec: KernelSpec) -> list[str]:
-    """Names of the arrays that the kernel writes, in order; structs by their parts where the specification has them."""
+    """Return the names of the arrays that the kernel writes, in order; structs by part if taken apart in `spec`."""
     return [p.name for p in spec.params if p.kind == "array" and p.mode != "in"]
 
 
 def values_by_name(case: Case, *, precise: bool) -> dict[str, Any]:
-    """The case's arguments as fresh C-order arrays and Python numbers; Outs are arrays of NaN or zero. Structs are taken
-    apart; `whole` puts them together."""
-    made = {}
+    """Return the arguments as new C-order arrays and Python numbers; Outs are arrays of NaN or zero.
+
+    Structs are taken apart; `whole` assembles them.
+    """
+    values = {}
     for name, value in case.arguments.items():
-        made[name] = _array(value, precise) if isinstance(value, ArrayInput) else value
-    return made
+        values[name] = _array(value, precise) if isinstance(value, ArrayInput) else value
+    return values
 
 
 def _array(value: ArrayInput, precise: bool) -> npt.NDArray[Any]:
@@ -48,18 +50,20 @@ def _array(value: ArrayInput, precise: bool) -> npt.NDArray[Any]:
 
 
 def _is_huge(value: ArrayInput) -> bool:
-    """Whether the elements, each with memory of its own, would be too many."""
+    """True if the array is too large to store all its elements."""
     return math.prod(value.shape) > 1 << 24
 
 
 def call_by_name(function: Callable[..., Any], values: Mapping[str, Any], what: str) -> Any:
-    """Calls a function with those of the values that its parameters name; a function with other names gets the
-    values in order. ArgumentError where neither fits."""
-    wanted = inspect.signature(function).parameters.values()
-    named = [p for p in wanted if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    if any(p.kind is p.VAR_KEYWORD for p in wanted):
+    """Call a function with the values that its parameters name, or with all values in order if its names don't match.
+
+    Raises ArgumentError if neither is possible. `what` names the function in the message.
+    """
+    declared = inspect.signature(function).parameters.values()
+    named = [p for p in declared if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    if any(p.kind is p.VAR_KEYWORD for p in declared):
         return function(**values)
-    if any(p.kind is p.VAR_POSITIONAL for p in wanted):
+    if any(p.kind is p.VAR_POSITIONAL for p in declared):
         return function(*values.values())
     required = [p for p in named if p.default is p.empty]
     if all(p.name in values for p in required):
@@ -77,11 +81,11 @@ def call_by_name(function: Callable[..., Any], values: Mapping[str, Any], what: 
 def expected_outputs(
     reference: Callable[..., Any], spec: KernelSpec, case: Case, *, precise: bool = True, loose: Collection[str] = ()
 ) -> dict[str, npt.NDArray[Any]]:
-    """The expected value of each output, by name.
+    """Return the expected value of each output, by name.
 
-    The reference returns one array, a tuple in order of the outputs, or a dictionary by name; or it returns None and
-    writes the outputs that it was given. What a dictionary leaves out, or where a tuple holds None, it says nothing of.
-    `loose`: outputs of which it may give fewer rows than there are. Raises ArgumentError for a result of another shape.
+    The reference returns one array, a tuple in the order of the outputs, or a dictionary by name; or it returns None
+    and writes into the outputs passed to it. Outputs that a dictionary omits or a tuple holds None for are left out.
+    `loose`: outputs of which it may return fewer rows. Raises ArgumentError for a result of another shape.
     """
     return _called(reference, spec, case, precise=precise, moved=lambda value: value, loose=loose)
 
@@ -95,20 +99,20 @@ def _called(
     moved: Callable[[Any], Any],
     loose: Collection[str] = (),
 ) -> dict[str, npt.NDArray[Any]]:
-    """The outputs for inputs that `moved` has changed."""
+    """Return the reference's outputs for inputs transformed by `moved`."""
     values = whole(spec, {n: moved(v) for n, v in values_by_name(case, precise=precise).items()})
     outs = [p.name for p in parameters_of(spec) if p.kind == "array" and p.mode == "out"]
-    wanted = set(inspect.signature(reference).parameters)
+    names_taken = set(inspect.signature(reference).parameters)
     constants = {p.name for p in spec.params if p.kind == "const"}
-    unasked = set() if wanted & set(outs) else set(outs)
-    unasked |= constants - wanted if not _takes_keywords(reference) else set()
+    unasked = set() if names_taken & set(outs) else set(outs)
+    unasked |= constants - names_taken if not _takes_keywords(reference) else set()
     given = {n: v for n, v in values.items() if n not in unasked}
     with np.errstate(all="ignore"):
         result = call_by_name(reference, given, "the reference")
     names = list(outputs_by_parameter(spec))
     if result is None:
         named = [n for n in names if n in given]
-        if names and not named:  # nothing would be compared: a forgotten `return`
+        if names and not named:  # nothing would be compared; probably a forgotten `return`
             raise ArgumentError(
                 f"the reference returns nothing and takes no output: return {', '.join(names)}, or name them among its "
                 "parameters and write into them"
@@ -120,34 +124,34 @@ def _called(
 def _given_outputs(
     spec: KernelSpec, case: Case, names: list[str], result: Any, loose: Collection[str]
 ) -> dict[str, npt.NDArray[Any]]:
-    """What the reference's result says of each output, structs in parts; outputs that it leaves out are missing."""
+    """Map the reference's result to outputs, structs taken apart; outputs that it omits are left out."""
     if isinstance(result, Mapping):
-        known = [*names, *outputs_of(spec)]
-        unknown = [n for n in result if n not in known]
+        allowed = [*names, *outputs_of(spec)]
+        unknown = [n for n in result if n not in allowed]
         if unknown:
             raise ArgumentError(
                 f"the reference gives {unknown[0]!r}, which is no output; outputs are {', '.join(names)}"
             )
-        made: dict[str, Any] = dict(result)
+        outputs: dict[str, Any] = dict(result)
     elif isinstance(result, tuple) and len(names) > 1:
         if len(result) != len(names):
             raise ArgumentError(
                 f"the reference gives {len(result)} results, expected {len(names)} ({', '.join(names)})"
             )
-        made = dict(zip(names, result, strict=True))
+        outputs = dict(zip(names, result, strict=True))
     else:
         if len(names) != 1:
             raise ArgumentError(f"the reference gives one result, expected {len(names)} ({', '.join(names)})")
-        made = {names[0]: result}
+        outputs = {names[0]: result}
     parts = {
-        n: v for name, value in made.items() if value is not None for n, v in taken_apart(spec, name, value).items()
+        n: v for name, value in outputs.items() if value is not None for n, v in taken_apart(spec, name, value).items()
     }
     return {n: _shaped(n, value, case.arguments[n].shape, n in loose) for n, value in parts.items()}
 
 
 _NUDGES = 4
 _NUDGE = 16
-"""Reruns of a reference, and by how many ULPs of its own type its inputs are moved in them."""
+"""Number of reruns of a reference, and the perturbation of its inputs in them, in ULPs of the type it computes in."""
 
 
 def uncertainty(
@@ -160,16 +164,16 @@ def uncertainty(
     precise: bool,
     loose: Collection[str] = (),
 ) -> npt.NDArray[Any] | None:
-    """How far the reference's own roundings can put its results off, per element; None where it can't be told.
+    """Estimate how far the reference's own rounding errors can move its results, per element; None if unknown.
 
-    A backward stable computation gives what the exact one gives for inputs a few ULPs away. So the reference is run again
-    on inputs that are moved by a few ULPs of the type it computes in: where its terms cancel, its results move. A few
-    ULPs of the largest input are added, for what cancels among integers, which can't be moved.
+    A backward stable computation returns the exact result for inputs a few ULPs away. Therefore the reference is rerun
+    on inputs perturbed by a few ULPs of the type that it computes in, and its results move where its terms cancel. A
+    few ULPs of the largest input are added for cancellation among integers, which can't be perturbed.
     """
-    held = [v for v in values_by_name(case, precise=precise).values() if isinstance(v, np.ndarray)]
-    eps = max((float(np.finfo(v.dtype).eps) for v in held if v.dtype.kind == "f"), default=2.0**-52)
+    arrays = [v for v in values_by_name(case, precise=precise).values() if isinstance(v, np.ndarray)]
+    eps = max((float(np.finfo(v.dtype).eps) for v in arrays if v.dtype.kind == "f"), default=2.0**-52)
     with np.errstate(all="ignore"):
-        largest = max((float(np.abs(v[np.isfinite(v)].astype(np.float64)).max(initial=0.0)) for v in held if v.size < 1 << 20),
+        largest = max((float(np.abs(v[np.isfinite(v)].astype(np.float64)).max(initial=0.0)) for v in arrays if v.size < 1 << 20),
                       default=0.0)  # fmt: skip
         widest = np.full(np.shape(expected), _NUDGE * eps * largest)
         for number in range(_NUDGES):
@@ -196,11 +200,11 @@ def _takes_keywords(function: Callable[..., Any]) -> bool:
 
 
 def _shaped(name: str, value: Any, shape: tuple[int, ...], fewer: bool) -> npt.NDArray[Any]:
-    found = np.asarray(value)
-    if found.shape == shape or (
-        fewer and found.ndim == len(shape) and found.shape[1:] == shape[1:] and len(found) < shape[0]
+    array = np.asarray(value)
+    if array.shape == shape or (
+        fewer and array.ndim == len(shape) and array.shape[1:] == shape[1:] and len(array) < shape[0]
     ):
-        return found
-    if found.ndim == 0 and int(np.prod(shape)) == 1:
-        return found.reshape(shape)
-    raise ArgumentError(f"the reference gives {name} the shape {found.shape}, expected {shape}")
+        return array
+    if array.ndim == 0 and int(np.prod(shape)) == 1:
+        return array.reshape(shape)
+    raise ArgumentError(f"the reference gives {name} the shape {array.shape}, expected {shape}")

@@ -1,7 +1,4 @@
-"""Cases of other sizes: arrays cut or repeated to fit, values brought back into their ranges.
-
-Enters: a case, sizes. Leaves: the case of these sizes, or None where there is none; sizes that are worth trying instead of one.
-"""
+"""Resize a case: crop or repeat its arrays to fit, and clip values to their ranges."""
 
 from __future__ import annotations
 
@@ -21,14 +18,14 @@ __all__ = ["Resize", "smaller_sizes"]
 
 
 class Resize:
-    """Gives cases other sizes; what is cut off lies at the end of arrays, or at their beginning (`from_end`)."""
+    """A resizing step for cases, which crops arrays at their end, or at their beginning with `from_end`."""
 
     def __init__(self, drawing: Drawing, from_end: bool = False) -> None:
         self.drawing = drawing
         self.from_end = from_end
 
     def resized(self, case: Case, env: dict[str, Any]) -> Case | None:
-        """The case with other sizes: arrays are cut, and repeat their values where they grow."""
+        """Return the case with other sizes; arrays that grow repeat their values. None if that isn't possible."""
         if self.drawing.dimensions.loose_counts():
             return None
         shapes = self.drawing.dimensions.shapes(env, {})
@@ -49,14 +46,14 @@ class Resize:
         return self._refitted(made, case)
 
     def _refitted(self, made: Case, case: Case) -> Case | None:
-        """The case with values that depend on sizes (a count, a largest index) brought into their ranges."""
+        """Clip values whose range depends on sizes, such as counts and indices; None if the range is empty."""
         for param in self.drawing.spec.params:
             domain, value = self.drawing.domains[param.name], made.arguments[param.name]
             if domain.free or domain.strategy is not None or param.kind == "const":
                 continue
             outs = isinstance(value, ArrayInput) and value.values is None
-            held = None if outs else value.distinct if isinstance(value, ArrayInput) else np.asarray(value)
-            if held is None or domain.allows(held, made.dims):
+            old = None if outs else value.distinct if isinstance(value, ArrayInput) else np.asarray(value)
+            if old is None or domain.allows(old, made.dims):
                 continue
             low, high = domain.bounds(made.dims)
             if domain.choices is not None:
@@ -67,7 +64,7 @@ class Resize:
                 continue
             if low is not None and high is not None and low > high:
                 return None
-            clipped = np.clip(held, low, high).astype(held.dtype)
+            clipped = np.clip(old, low, high).astype(old.dtype)
             fitted = (
                 replace(value, values=_spread(clipped, value.shape))
                 if isinstance(value, ArrayInput)
@@ -82,7 +79,7 @@ def _spread(distinct: Any, shape: tuple[int, ...]) -> Any:
 
 
 def smaller_sizes(drawing: Drawing, name: str, size: Any) -> Iterator[Any]:
-    """Sizes below one of a dimension, the smallest first, then ever closer to it."""
+    """Yield smaller sizes of a dimension, the smallest first, then approaching the current one."""
     bounds = drawing.dimensions.sizes[name]
     if name in drawing.dimensions.strategies:
         return
@@ -102,7 +99,7 @@ def smaller_sizes(drawing: Drawing, name: str, size: Any) -> Iterator[Any]:
 
 
 def _resized(given: ArrayInput, shape: tuple[int, ...], from_end: bool) -> Any:
-    """Values for another shape; axes that repeat are repeated anew. None for an array that would be too large."""
+    """Return the values for another shape, keeping axes of stride 0; None if the array would be too large."""
     if given.distinct_shape == given.shape or not _fits(given, shape):
         return (
             None
@@ -114,7 +111,7 @@ def _resized(given: ArrayInput, shape: tuple[int, ...], from_end: bool) -> Any:
 
 
 def _cut(values: Any, shape: tuple[int, ...], from_end: bool) -> Any:
-    """Values for another shape: the leading part (or the last), repeated where it is too short."""
+    """Return the leading part of the values (the last with `from_end`), repeated where it is too short."""
     if values.ndim != len(shape):
         return np.resize(values, shape)
     for axis, size in enumerate(shape):

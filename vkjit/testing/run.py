@@ -1,7 +1,7 @@
-"""Runs one case on one device under one schedule, in memory whose every byte is known.
+"""Run a case on one device under one schedule, in memory with known contents.
 
-Enters: a kernel, a `Case`, an `Executor`. Leaves: an `Outcome`: what the outputs hold, which bytes outside of them
-changed. Each array has a buffer of its own with margins; outputs hold poison before the launch.
+Each array has its own buffer with redzones; outputs are filled with poison before the launch. An `Outcome` holds the
+outputs and the bytes changed outside the arrays.
 """
 
 from __future__ import annotations
@@ -36,24 +36,26 @@ __all__ = ["POISONS", "Executor", "Outcome", "executors", "run", "run_sanitized"
 interpreter_factory: ContextVar[Callable[[], InterpreterDevice]] = ContextVar(
     "interpreter_factory", default=InterpreterDevice
 )
-"""What makes the interpreters that checks run on."""
+"""A function that creates the interpreters that checks run on."""
 
 POISONS = (0xFF, 0x3C)
-"""The bytes that outputs hold before a launch: NaN and -1; small numbers."""
+"""Fill bytes of outputs before a launch: NaN and -1, or small numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """After a launch: `raw` has the outputs as they lie in memory (logical shape), `strays` names arrays beside
-    which the
-    kernel wrote, with positions in elements from the array's first one. `poison` was there before."""
+    """The result of a launch.
+
+    `raw`: outputs in their memory representation, in logical shape. `strays`: arrays outside which the kernel wrote,
+    with offsets in elements from the array's first one. `poison`: the byte that filled the outputs before.
+    """
 
     raw: Mapping[str, npt.NDArray[Any]]
     strays: Mapping[str, list[int]]
     poison: int
 
     def untouched(self, name: str) -> npt.NDArray[np.bool_]:
-        """Which elements of an Out still hold the poison."""
+        """Return a mask of an Out's elements that still hold the poison."""
         raw = self.raw[name]
         pattern = np.frombuffer(bytes([self.poison]) * raw.itemsize, raw.dtype)[0]
         if raw.dtype.kind == "f":
@@ -64,14 +66,14 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Arguments on a device: bytes of the arrays with their margins, the buffers that hold them, what a launch takes."""
+    """Arguments on a device: the arrays' initial bytes with redzones, their buffers, and the launch arguments."""
 
     before: Mapping[str, npt.NDArray[np.uint8]]
     buffers: Mapping[str, Buffer]
     values: Mapping[str, Any]
 
     def read(self, device: Device) -> dict[str, npt.NDArray[np.uint8]]:
-        """What the buffers hold now."""
+        """Return the current contents of the buffers."""
         after = {name: np.empty_like(data) for name, data in self.before.items()}
         for name, buffer in self.buffers.items():
             device.read(buffer, 0, after[name])
@@ -80,8 +82,7 @@ class Placed:
 
 @dataclass(slots=True)
 class Executor:
-    """A device with the variants of one kernel that were compiled for it. `another` makes a second interpreter like
-    it."""
+    """A device with the variants of one kernel compiled for it. `another` creates another interpreter of its kind."""
 
     kernel: Kernel
     device: Device
@@ -98,13 +99,13 @@ class Executor:
 
     @property
     def interpreted(self) -> bool:
-        """Whether it is the reference interpreter."""
+        """True for the reference interpreter."""
         return isinstance(self.device, InterpreterDevice)
 
     def sanitized(
         self, case: Case, schedule: Schedule = PLAIN, poison: int = POISONS[0], checks: Sequence[str] = DEFAULT_CHECKS
     ) -> tuple[Outcome, list[SanitizerReport]]:
-        """Launches with the sanitizer built in; what came of it, and what it found. Raises what the launch raises."""
+        """Launch with the sanitizer; returns the outcome and the reports. Raises what the launch raises."""
         key = (schedule, tuple(checks))
         if key not in self._sanitized:
             found: list[SanitizerReport] = []
@@ -115,7 +116,7 @@ class Executor:
         return outcome, list(reports)
 
     def run(self, case: Case, schedule: Schedule = PLAIN, poison: int = POISONS[0]) -> Outcome:
-        """Launches and waits. Raises what the launch raises: KernelError for what the kernel reports."""
+        """Launch and wait. Raises what the launch raises: KernelError for errors reported by the kernel."""
         return self._run(self._variant(schedule), case, schedule, poison)
 
     def _run(self, kernel: Kernel, case: Case, schedule: Schedule, poison: int) -> Outcome:
@@ -128,7 +129,7 @@ class Executor:
 
     @contextlib.contextmanager
     def placed(self, case: Case, device: Device, poison: int = POISONS[0]) -> Iterator[Placed]:
-        """The case's arguments in memory of the device, inside the block."""
+        """Allocate and fill the case's arguments on the device for the duration of the block."""
         before = {n: _bytes_of(a, poison) for n, a in case.arrays().items()}
         before.update({two: before[one] for one, two in case.aliases})
         shared = {two: one for one, two in case.aliases}
@@ -165,13 +166,13 @@ class Executor:
         return self._variants[key]
 
     def _device_for(self, schedule: Schedule) -> Device:
-        """The device; another interpreter where grids are to be cut."""
+        """Return the device, or an interpreter with a limited grid if the schedule splits grids."""
         if schedule.most_groups is None or not self.interpreted:
             return self.device
         if schedule.most_groups not in self._cutting:
-            made = self.another()
-            made.caps = replace(INTERPRETER_CAPS, max_groups=(schedule.most_groups,) * 3)
-            self._cutting[schedule.most_groups] = made
+            interpreter = self.another()
+            interpreter.caps = replace(INTERPRETER_CAPS, max_groups=(schedule.most_groups,) * 3)
+            self._cutting[schedule.most_groups] = interpreter
         return self._cutting[schedule.most_groups]
 
     def _collect(self, case: Case, before: Mapping[str, Any], after: Mapping[str, Any], poison: int) -> Outcome:
@@ -179,25 +180,25 @@ class Executor:
         written = {p.name for p in self.kernel.expanded_spec.params if p.kind == "array" and p.mode != "in"}
         reached = written | {one for one, two in case.aliases if two in written}
         for name, given in case.arrays().items():
-            found = after[name]
-            if np.array_equal(found, before[name]) and name not in written:
+            current = after[name]
+            if np.array_equal(current, before[name]) and name not in written:
                 continue
             storage = storage_of(given.dtype)
             if name in reached - written:
-                continue  # seen through the other name
-            wrong = strays(found, before[name], given.layout, given.shape, storage)
+                continue  # checked under the aliasing output's name
+            wrong = strays(current, before[name], given.layout, given.shape, storage)
             if wrong:
                 beside[name] = wrong
             if name in written:
                 placement = given.layout.place(given.shape)
-                whole = view_of(found, placement, given.shape, storage) if 0 not in given.shape else None
+                whole = view_of(current, placement, given.shape, storage) if 0 not in given.shape else None
                 raw[name] = np.zeros(given.shape, storage) if whole is None else np.array(whole)
         return Outcome(raw, beside, poison)
 
 
 @contextlib.contextmanager
 def _scheduled(device: Device, schedule: Schedule) -> Iterator[None]:
-    """Sets what the device and the compiler are told outside of the kernel."""
+    """Apply the settings of a schedule that the device and the environment hold, and restore them afterwards."""
     saved, caps = os.environ.get("VKJIT_OPT"), device.caps
     if schedule.optimisation is not None:
         os.environ["VKJIT_OPT"] = str(schedule.optimisation)
@@ -227,11 +228,10 @@ def _bytes_of(given: ArrayInput, poison: int) -> npt.NDArray[np.uint8]:
 
 
 def executors(kernel: Kernel, specs: Any, groups: Any = None) -> list[Executor]:
-    """An executor per device, the interpreter first: it finds what would hurt a driver. `specs`: numbers, names,
-    devices;
-    None: the interpreter and the default device.
+    """Create an executor per device, the interpreter first, since it reports errors that could crash a driver.
 
-    The interpreter is one of the check's own, so that its settings can change.
+    `specs`: indices, names or devices; None: the interpreter and the default device. The interpreter is a new one, so
+    that its settings can be changed.
     """
     if specs is None:
         opened = [open_device("interpreter"), open_device(None)]
@@ -242,8 +242,8 @@ def executors(kernel: Kernel, specs: Any, groups: Any = None) -> list[Executor]:
     distinct = list(dict.fromkeys(opened))
     interpreted = any(d.caps.kind == "interpreter" for d in distinct)
     make = interpreter_factory.get()
-    made = [Executor(kernel, make(), groups, make)] if interpreted else []
-    return made + [Executor(kernel, d, groups) for d in distinct if d.caps.kind != "interpreter"]
+    result = [Executor(kernel, make(), groups, make)] if interpreted else []
+    return result + [Executor(kernel, d, groups) for d in distinct if d.caps.kind != "interpreter"]
 
 
 def run(
@@ -256,22 +256,22 @@ def run(
     poison: int = POISONS[0],
     aliases: Sequence[tuple[str, str]] = (),
 ) -> dict[str, npt.NDArray[Any]]:
-    """Runs the kernel once with guarded memory and gives its outputs by name, structs whole and in parts (`p`, `p.x`).
+    """Run the kernel once with redzones and return its outputs by name, structs both whole and in parts (`p`, `p.x`).
 
-    arguments: by parameter name; arrays as `vk.testing.array(...)` gives them, or plain NumPy arrays, structured ones for
-    structs (or their parts by name, `p.x`); numbers for scalars.
-    device: a number, a name or a device (default: the default device). poison: the byte that Outs hold before the
-    launch. aliases: pairs of names whose arrays lie in the memory of the first one.
+    arguments: by parameter name; arrays from `vk.testing.array(...)` or NumPy, structured ones for structs (or their
+    parts by name, `p.x`); numbers for scalars. device: an index, a name or a device (default: the default device).
+    poison: the byte that fills Outs before the launch. aliases: pairs of names whose arrays share the memory of the
+    first.
 
-    Raises what the kernel reports; ArgumentError where the kernel wrote outside of its arrays.
+    Raises the errors that the kernel reports, and ArgumentError if it writes outside its arrays.
     """
     case = _case_of(kernel, arguments, aliases)
     outcome = _executor_of(kernel, device, groups).run(case, schedule, poison)
     if outcome.strays:
         name, places = next(iter(outcome.strays.items()))
         raise ArgumentError(f"{kernel.name} wrote outside of {name}, {places[0]} elements from its first one")
-    found = {name: decode(raw, case.arguments[name].dtype) for name, raw in outcome.raw.items()}
-    return {**found, **whole(kernel.expanded_spec, found)}
+    outputs = {name: decode(raw, case.arguments[name].dtype) for name, raw in outcome.raw.items()}
+    return {**outputs, **whole(kernel.expanded_spec, outputs)}
 
 
 def run_sanitized(
@@ -283,13 +283,13 @@ def run_sanitized(
     aliases: Sequence[tuple[str, str]] = (),
     checks: bool | str | Sequence[str] | None = None,
 ) -> list[SanitizerReport]:
-    """Runs the kernel once under the sanitizer, arguments as for `run`; gives what it found.
+    """Run the kernel once under the sanitizer and return its reports. The arguments are those of `run`.
 
-    Raises what the kernel reports by itself, a failed assert among it.
+    Raises the errors that the kernel itself reports, such as a failed assert.
     """
     case = _case_of(kernel, arguments, aliases)
-    wanted = checks_of(True if checks is None else checks)
-    return _executor_of(kernel, device, groups).sanitized(case, replace(PLAIN, debug=True), POISONS[0], wanted)[1]
+    selected = checks_of(True if checks is None else checks)
+    return _executor_of(kernel, device, groups).sanitized(case, replace(PLAIN, debug=True), POISONS[0], selected)[1]
 
 
 def _case_of(kernel: Kernel, arguments: Mapping[str, Any] | Case, aliases: Sequence[tuple[str, str]]) -> Case:
@@ -298,11 +298,11 @@ def _case_of(kernel: Kernel, arguments: Mapping[str, Any] | Case, aliases: Seque
     spec = kernel.expanded_spec
     given = {part: v for name, value in arguments.items() for part, v in taken_apart(spec, name, value).items()}
     plain = plain_layouts(spec)
-    held = {n: array(v) if isinstance(v, np.ndarray) and v.ndim else v for n, v in given.items()}
-    held.update(
-        {n: replace(held[n], layout=plain[n]) for n, v in given.items() if n in plain and isinstance(v, np.ndarray)}
+    inputs = {n: array(v) if isinstance(v, np.ndarray) and v.ndim else v for n, v in given.items()}
+    inputs.update(
+        {n: replace(inputs[n], layout=plain[n]) for n, v in given.items() if n in plain and isinstance(v, np.ndarray)}
     )
-    return Case({}, {}, held, pairs_of(kernel.spec, aliases))
+    return Case({}, {}, inputs, pairs_of(kernel.spec, aliases))
 
 
 def _executor_of(kernel: Kernel, device: Any, groups: Any) -> Executor:

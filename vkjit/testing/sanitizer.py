@@ -1,7 +1,6 @@
-"""Runs a kernel once under the sanitizer and gives what it found.
+"""Run a kernel once under the sanitizer.
 
-Enters: a kernel and its arguments as in a launch. Leaves: `SanitizerReport`s. Holds: nothing is raised for what is
-found; arrays hold afterwards what the launch left in them.
+Reports don't raise errors, and the launch's arrays are modified as usual.
 """
 
 from __future__ import annotations
@@ -27,35 +26,35 @@ def sanitize(
     checks: bool | str | Iterable[str] | None = None,
     **kwargs: Any,
 ) -> list[SanitizerReport]:
-    """Launches `kernel(*args, **kwargs)` once with the sanitizer built in, and gives its findings, [] for none.
+    """Launch `kernel(*args, **kwargs)` once with the sanitizer and return its reports.
 
-    groups: the number of workgroups, for kernels that are launched as kernel[groups](...). device: a number, a name or
-    a device (default: the default device), for launches whose arguments lie on none. checks: names of
+    groups: the number of workgroups, for kernels that are launched as kernel[groups](...). device: an index, a name or
+    a device (default: the default device), for launches whose arguments aren't on a device. checks: names in
     `vkjit.findings.CHECKS`, or "all" (default: bounds, uninitialised, races, uniform, outside).
 
-    Raises CompileError for what is wrong at compile time (divergent barriers among it), ArgumentError for arguments
-    that don't fit, KernelAssertionError for a failed assert of the kernel's.
+    Raises CompileError for errors found at compile time, such as divergent barriers, ArgumentError for arguments that
+    don't fit, and KernelAssertionError for a failed assert in the kernel.
     """
-    wanted = checks_of(True if checks is None else checks)
+    selected = checks_of(True if checks is None else checks)
     with _LOCK:
-        twin, found = _twin(kernel, wanted)
-        found.clear()
+        twin, reports = _twin(kernel, selected)
+        reports.clear()
         launch = twin if groups is None else twin[groups]
         with use_device(open_device(device)):
             launch(*args, **kwargs)
-        return list(found)
+        return list(reports)
 
 
 _Twin = tuple[Kernel, list[SanitizerReport]]
 _TWINS: weakref.WeakKeyDictionary[Kernel, dict[tuple[str, ...], _Twin]] = weakref.WeakKeyDictionary()
-"""The sanitized kernels of kernels that are alive, each with the list that its reports go to: compiled once."""
+"""Sanitized variants of live kernels, compiled once, each with the list that receives its reports."""
 _LOCK = threading.RLock()
 
 
 def _twin(kernel: Kernel, checks: tuple[str, ...]) -> _Twin:
     twins = _TWINS.setdefault(kernel, {})
     if checks not in twins:
-        found: list[SanitizerReport] = []
-        twin = kernel.variant(sanitize=checks, found=found)
-        twins[checks] = (twin, found)
+        reports: list[SanitizerReport] = []
+        twin = kernel.variant(sanitize=checks, found=reports)
+        twins[checks] = (twin, reports)
     return twins[checks]

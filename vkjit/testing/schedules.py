@@ -1,8 +1,7 @@
-"""Schedules: everything about a launch that must not change its result.
+"""Schedules: launch parameters that must not change a kernel's result.
 
-Enters: a kernel and a device. Leaves: `Schedule`s to try, the plain one first: the workgroup's size where the kernel
-leaves it open, the order of workgroups, the subgroup's size and cut grids in the interpreter, the optimisation level
-and the width of vectors on others.
+These are the workgroup size if the kernel leaves it open; the order of workgroups, the subgroup size and split grids
+in the interpreter; the optimization level and the vector width on other devices. The default schedule is tried first.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ Triple = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How to launch a kernel; None leaves a matter as it is.
+    """Launch and compilation settings of a kernel; None keeps the default.
 
-    `local`: the workgroup's size. `order` of workgroups: "forward", "reverse" or the seed of a permutation
-    (interpreter). `subgroup_size` (interpreter). `most_groups`: larger grids are cut into several dispatches
-    (interpreter). `optimisation`: 0 to 2. `vector_width`: invocations per vector (processor); 1 on a Vulkan device means
-    that neighbouring elements are read and written one by one. `strict`, `debug`: as at the decoration.
+    `local`: workgroup size. `order` of workgroups: "forward", "reverse" or the seed of a permutation (interpreter).
+    `subgroup_size` (interpreter). `most_groups`: split larger grids into several dispatches (interpreter).
+    `optimisation`: level, 0 to 2. `vector_width`: invocations per vector (CPU); 1 on a Vulkan device disables
+    vectorized memory accesses. `strict`, `debug`: as in the decorator.
     """
 
     local: Triple | None = None
@@ -44,7 +43,7 @@ class Schedule:
         return ", ".join(f"{name}={value!r}" for name, value in self.given().items()) or "as decorated"
 
     def given(self) -> dict[str, Any]:
-        """The fields that say something."""
+        """Return the fields that differ from their defaults."""
         pairs = ((f.name, getattr(self, f.name), f.default) for f in fields(self))
         return {name: value for name, value, default in pairs if value != default}
 
@@ -52,24 +51,24 @@ class Schedule:
 PLAIN = Schedule()
 
 FREE = frozenset({"order", "subgroup_size"})
-"""What is told to a device at the launch; everything else is compiled for."""
+"""Fields set on the device at launch; all others require compilation."""
 
 
 def variant(kernel: Kernel, schedule: Schedule, **options: Any) -> Kernel:
-    """The kernel as if it had been decorated with what the schedule says, and with these options of `Kernel`."""
+    """Return the kernel as if it were decorated with the schedule's settings and the given options of `Kernel`."""
     for name in ("local", "strict", "debug"):
         if getattr(schedule, name) is not None:
             options[name] = getattr(schedule, name)
     if schedule.strict:
         options["fast_math"] = False
-    made = kernel.variant(**options)
+    changed = kernel.variant(**options)
     if schedule.vector_width == 1:
-        made.__class__ = _ByElements
-    return made
+        changed.__class__ = _ByElements
+    return changed
 
 
 class _ByElements(Kernel):
-    """A kernel that never knows that its arrays are aligned, so that accesses aren't joined."""
+    """A kernel whose arrays are never assumed to be aligned, so that accesses aren't vectorized."""
 
     def _signature(self, *args: Any) -> Signature:
         return replace(super()._signature(*args), aligned=False)
@@ -78,21 +77,21 @@ class _ByElements(Kernel):
 def choices_for(
     kernel: Kernel, device: Device, *, uses_subgroups: bool, has_groups: bool, strict: Sequence[bool | None] = (None,)
 ) -> list[tuple[str, list[Any]]]:
-    """Field names with the values to try, the usual one first; fields that have one value only are left out."""
-    found: list[tuple[str, list[Any]]] = [("local", _locals(kernel, uses_subgroups, has_groups))]
+    """Return field names with the values to try, the default first; fields with a single value are left out."""
+    choices: list[tuple[str, list[Any]]] = [("local", _locals(kernel, uses_subgroups, has_groups))]
     if device.caps.kind == "interpreter":
-        found += [("order", ["forward", "reverse", 1, 2])]
-        found += [("most_groups", [None, 2])]
+        choices += [("order", ["forward", "reverse", 1, 2])]
+        choices += [("most_groups", [None, 2])]
         if uses_subgroups:
-            found += [("subgroup_size", _subgroup_sizes(kernel))]
+            choices += [("subgroup_size", _subgroup_sizes(kernel))]
     else:
-        found += [("optimisation", [None, 0, 1]), ("vector_width", _vector_widths(device))]
-    found += [("strict", list(dict.fromkeys((None, *strict))))]
-    return [(name, values) for name, values in found if len(values) > 1]
+        choices += [("optimisation", [None, 0, 1]), ("vector_width", _vector_widths(device))]
+    choices += [("strict", list(dict.fromkeys((None, *strict))))]
+    return [(name, values) for name, values in choices if len(values) > 1]
 
 
 def _locals(kernel: Kernel, uses_subgroups: bool, has_groups: bool) -> list[Triple | None]:
-    """Workgroup sizes. A grid given with the launch belongs to one size."""
+    """Return workgroup sizes to try. If the launch gives a grid, only the default fits it."""
     if isinstance(kernel._local, Tune):
         return [None, *(_triple(c) for c in kernel._local.choices[1:])]
     if kernel._local is not None or has_groups:
@@ -106,14 +105,14 @@ def _locals(kernel: Kernel, uses_subgroups: bool, has_groups: bool) -> list[Trip
 
 
 def _vector_widths(device: Device) -> list[int | None]:
-    """The processor's own width and narrower ones; on other devices, accesses joined and not."""
+    """Return the CPU's own width and narrower ones; on Vulkan devices, with and without vectorized accesses."""
     if device.caps.kind != "llvm-cpu":
         return [None, 1]
     return [None, *(width for width in (4, 8) if width < device.caps.subgroup_size)]
 
 
 def _rank(kernel: Kernel) -> int:
-    """Axes of the array that the kernel runs over, as far as its annotation says."""
+    """Return the rank of the array that the kernel runs over, 0 if its annotation doesn't tell."""
     dims = next((p.dims for p in kernel.spec.params if p.name == kernel.spec.over), None)
     return 0 if dims is None else dims.rank or 0
 

@@ -1,7 +1,4 @@
-"""Whether a changed kernel is still wrong where the original was: one plain launch, before a changed kernel is examined.
-
-Enters: an executor of the changed kernel, a `Finding` of the original. Leaves: a yes that is certain enough to drop the change.
-"""
+"""Quick rejection of candidate repairs by a single launch, before a full examination."""
 
 from __future__ import annotations
 
@@ -13,13 +10,15 @@ from .run import Executor
 
 __all__ = ["is_still_wrong"]
 
-_GENEROUS = 4.0
-"""How many times the difference allowed to the original is allowed here: what passes is examined in full."""
+_TOLERANCE_FACTOR = 4.0
+"""Factor on the allowed difference; candidates that pass are examined in full."""
 
 
 def is_still_wrong(executor: Executor, finding: Finding) -> bool:
-    """Whether some of the elements that were wrong are so still. False where a launch alone can't tell. Raises what the launch
-    raises."""
+    """True if some of the originally wrong elements are still wrong; False if a single launch can't tell.
+
+    Raises what the launch raises.
+    """
     difference = finding.difference
     if finding.rows is not None or (difference is None and finding.kind != "unwritten"):
         return False
@@ -35,4 +34,4 @@ def is_still_wrong(executor: Executor, finding: Finding) -> bool:
     with np.errstate(all="ignore"):
         value = found.astype(np.float64)
         same = (value == expected) | (np.isnan(value) & np.isnan(expected)) | (value == expected.astype(found.dtype))
-        return not bool((same | (np.abs(value - expected) <= _GENEROUS * allowed)).all())
+        return not bool((same | (np.abs(value - expected) <= _TOLERANCE_FACTOR * allowed)).all())

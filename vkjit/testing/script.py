@@ -1,7 +1,7 @@
-"""A failure as a program of its own: inputs as literals, the call, the comparison.
+"""Write a failure as a standalone script: inputs as literals, the call and the comparison.
 
-Enters: a kernel and a `Finding`. Leaves: the text of a script that raises where the failure is still there, and says
-so where it is gone. The kernel is imported from its file; a kernel defined inside a function is written out.
+The script raises if the failure still occurs, and prints a message otherwise. The kernel is imported from its file;
+the source of a kernel defined inside a function is copied.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from .schedules import PLAIN
 
 __all__ = ["script_of"]
 
-_LITERAL = 256
-"""Arrays of more elements are written as compressed bytes."""
+_MAX_LITERAL = 256
+"""Number of elements up to which arrays are written as literals; larger ones are compressed bytes."""
 
 
 _CHECKS = {"division_by_zero": "division", "loop_limit": "loops", "integer_overflow": "overflow", "nan_birth": "nan"}
-"""Which check finds what the usual ones don't."""
+"""The sanitizer check to enable for each kind of report that the default checks don't produce."""
 
 
 def script_of(kernel: Kernel, finding: Finding, groups: Any = None) -> str:
-    """The script."""
+    """Return the script."""
     title = f'"""{kernel.name}: a failing case, found by a property test."""'
     if callable(groups):
         groups = call_by_name(groups, for_launch(kernel.expanded_spec, finding.case.arguments), "groups=")
@@ -72,42 +72,47 @@ def _imports(kernel: Kernel) -> str:
         text = textwrap.dedent(loading).strip()
         imported, rest = text.split("\n\n", 1)
         return "\n".join([imported, "", *lines, "", rest])
-    return "\n".join([*lines, "from typing import Any, TypeVar", "", *_written_out(kernel)])
+    return "\n".join([*lines, "from typing import Any, TypeVar", "", *_source_with_definitions(kernel)])
 
 
 def _place_of(kernel: Kernel) -> str:
-    """Where the module holds the kernel: under the function's name, in a class, below other decorators, or by another name;
-    empty where it doesn't."""
+    """Return the expression that reaches the kernel in its module; "" if there is none.
+
+    It may be the function's name, nested in a class, behind `__wrapped__` of other decorators, or another name.
+    """
     function = kernel.spec.fn
     around = function.__globals__
     wrapped = (function.__name__ + ".__wrapped__" * depth for depth in range(1, 4))
     other = (n for n, v in around.items() if isinstance(v, Kernel) and v.spec.fn is function and n.isidentifier())
     for place in (function.__qualname__, *wrapped, *other):
         names = place.split(".")
-        found = around.get(names[0])
+        value = around.get(names[0])
         for name in names[1:]:
-            found = getattr(found, name, None)
-        if isinstance(found, Kernel) and found.spec.fn is function:
+            value = getattr(value, name, None)
+        if isinstance(value, Kernel) and value.spec.fn is function:
             return place
     return ""
 
 
-def _written_out(kernel: Kernel) -> list[str]:
-    """The kernel's own source, with what it takes from around it: numbers, type variables, structs, device functions."""
+def _source_with_definitions(kernel: Kernel) -> list[str]:
+    """Return the kernel's source with the numbers, type variables, structs and device functions that it uses."""
     function = kernel.spec.fn
     try:
         source = textwrap.dedent(inspect.getsource(function))
     except (OSError, TypeError):
         return [f"kernel = ...  # {kernel.name}: its source isn't available"]
-    lines = [*_taken_from_around(function, set()), *_types_in(kernel, source)]
+    lines = [*_definitions_used(function, set()), *_types_in(kernel, source)]
     variables = {p.dtype.__name__ for p in kernel.spec.params if p.dtype is not None and not isinstance(p.dtype, DType)}
     lines += [f'{name} = TypeVar("{name}", bound=vk.Element)' for name in sorted(variables)]
     start = next((i for i, line in enumerate(source.splitlines()) if ".kernel" in line), 0)
     return [*lines, "", "", *source.splitlines()[start:], "", "", f"kernel = {function.__name__}"]
 
 
-def _taken_from_around(function: Any, seen: set[str]) -> list[str]:
-    """Definitions of what a function uses: modules, numbers and types by value, device functions in full, what they use first."""
+def _definitions_used(function: Any, seen: set[str]) -> list[str]:
+    """Return definitions of a function's globals and closure variables, in dependency order.
+
+    Modules become imports, numbers and types literals, device functions are copied.
+    """
     around: dict[str, Any] = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         around[name] = cell.cell_contents
@@ -128,7 +133,7 @@ def _taken_from_around(function: Any, seen: set[str]) -> list[str]:
 
 def _device_function(name: str, value: DeviceFunction, seen: set[str]) -> list[str]:
     function = value.fn
-    lines = _taken_from_around(function, seen)
+    lines = _definitions_used(function, seen)
     with contextlib.suppress(OSError, TypeError):
         lines += ["", "", *textwrap.dedent(inspect.getsource(function)).splitlines(), ""]
     return lines if name == function.__name__ else [*lines, f"{name} = {function.__name__}"]
@@ -141,14 +146,14 @@ def _is_plain(value: Any) -> bool:
 
 
 def _types_in(kernel: Kernel, source: str) -> list[str]:
-    """Definitions of the structs and vectors that the source names: those of the module, and those of parameters."""
-    words = dict.fromkeys(re.findall(r"\w+", source))
-    known = {n: kernel.spec.fn.__globals__[n] for n in words if n in kernel.spec.fn.__globals__}
+    """Return definitions of the structs and vectors that the source or the parameters use."""
+    names = dict.fromkeys(re.findall(r"\w+", source))
+    in_module = {n: kernel.spec.fn.__globals__[n] for n in names if n in kernel.spec.fn.__globals__}
     structs: dict[str, StructType] = {}
-    for element in (*known.values(), *(p.element for p in kernel.spec.params)):
+    for element in (*in_module.values(), *(p.element for p in kernel.spec.params)):
         _add_structs(element, structs)
     vectors = [
-        f"{n} = {v!r}" for n, v in known.items() if isinstance(v, VectorType) and not isinstance(v.dtype, TypeVar)
+        f"{n} = {v!r}" for n, v in in_module.items() if isinstance(v, VectorType) and not isinstance(v.dtype, TypeVar)
     ]
     texts = []
     for kind in structs.values():
@@ -162,7 +167,7 @@ def _types_in(kernel: Kernel, source: str) -> list[str]:
 
 
 def _add_structs(element: Any, found: dict[str, StructType]) -> None:
-    """A struct, after those that its fields hold."""
+    """Add a struct type to `found`, after the struct types of its fields."""
     if isinstance(element, StructType) and element.name not in found:
         for field in fields_of(element).values():
             _add_structs(field, found)
@@ -183,10 +188,10 @@ def _argument(value: Any) -> str:
     layout = "".join(f", {k}={v!r}" for k, v in _layout_fields(value).items())
     if value.values is None:
         return f"vk.testing.out({value.dtype!r}, {value.shape!r}{layout})"
-    held = array_text(value.distinct)
+    expression = array_text(value.distinct)
     if value.distinct_shape != value.shape:
-        held = f"np.broadcast_to({held}, {value.shape!r})"
-    return f"vk.testing.array({held}, {value.dtype!r}{layout})"
+        expression = f"np.broadcast_to({expression}, {value.shape!r})"
+    return f"vk.testing.array({expression}, {value.dtype!r}{layout})"
 
 
 def _layout_fields(value: ArrayInput) -> dict[str, Any]:
@@ -195,12 +200,12 @@ def _layout_fields(value: ArrayInput) -> dict[str, Any]:
         "order": layout.order, "step": layout.step, "backwards": layout.backwards, "repeated": layout.repeated,
         "offset": layout.offset, "inner": layout.inner, "pitch": layout.pitch,
     }  # fmt: skip
-    usual = {"order": None, "step": 1, "backwards": (), "repeated": (), "offset": 0, "inner": 0, "pitch": 0}
-    return {k: v for k, v in fields.items() if v != usual[k]}
+    defaults = {"order": None, "step": 1, "backwards": (), "repeated": (), "offset": 0, "inner": 0, "pitch": 0}
+    return {k: v for k, v in fields.items() if v != defaults[k]}
 
 
 def constant_text(value: Any) -> str:
-    """An argument that is no array: a number, or the value of a Const, functions by their place."""
+    """Return an argument other than an array as an expression; device functions are named by their import path."""
     if isinstance(value, DeviceFunction):
         function = value.fn
         return f'__import__("importlib").import_module({function.__module__!r}).{function.__qualname__}'
@@ -210,21 +215,21 @@ def constant_text(value: Any) -> str:
 
 
 def number_text(value: Any) -> str:
-    """A number as Python reads it; NaN and infinities as NumPy's constants."""
+    """Return a number as an expression; NaN and infinities as NumPy's constants."""
     if isinstance(value, (float, np.floating)) and not np.isfinite(value):
         return "np.nan" if np.isnan(value) else "np.inf" if value > 0 else "-np.inf"
     return repr(value.item() if isinstance(value, np.generic) else value)
 
 
 def array_text(values: Any) -> str:
-    """An expression that makes the array."""
+    """Return an expression that constructs the array."""
     kind = f"np.{values.dtype.name if values.dtype != np.bool_ else 'bool_'}"
     flat = values.reshape(-1)
     if values.size == 0:
         return f"np.zeros({values.shape!r}, {kind})"
     if values.size > 1 and (flat.view(f"V{flat.itemsize}") == flat[:1].view(f"V{flat.itemsize}")).all():
         return f"np.full({values.shape!r}, {number_text(flat[0])}, {kind})"
-    if values.size <= _LITERAL:
+    if values.size <= _MAX_LITERAL:
         return f"np.array({_nested(values)}, {kind})"
     packed = base64.b85encode(zlib.compress(np.ascontiguousarray(values).tobytes(), 9)).decode()
     unpacked = f'__import__("zlib").decompress(__import__("base64").b85decode({packed!r}))'

@@ -1,7 +1,4 @@
-"""Looks for a case that fails: the directed ones, then drawn ones, under schedules that vary.
-
-Enters: a kernel, a reference (or none), the settings of a check. Leaves: the first `Finding`, and what is needed to look again.
-"""
+"""Search for a failing case: directed cases, then random ones, under varying schedules."""
 
 from __future__ import annotations
 
@@ -34,7 +31,7 @@ __all__ = ["Search", "functions_of", "searched_checks"]
 
 
 class _BrokenError(AssertionError):
-    """What hypothesis shrinks on; carries the finding."""
+    """The error by which hypothesis learns of a failure; carries the finding."""
 
     def __init__(self, finding: Finding) -> None:
         super().__init__(finding.kind)
@@ -66,7 +63,7 @@ class Search:
         self.seed: int | None = settings["seed"]
 
     def examiner_of(self, kernel: Kernel, on: list[Executor]) -> Examiner:
-        """Examines cases of a kernel, by the settings of the check, on these executors."""
+        """Return an examiner for a kernel with this check's settings and the given executors."""
         settings = self.settings
         return Examiner(
             kernel, self.reference, on, groups=self.groups, tolerance=as_tolerance(settings["tolerance"]),
@@ -77,7 +74,7 @@ class Search:
 
     def _choices(self) -> dict[str, list[tuple[str, list[Any]]]]:
         uses_subgroups = self.uses_subgroups()
-        # a strict kernel's results are bit for bit those of strict ones: without the mode it is another kernel
+        # a strict kernel promises exact bits, which hold only in strict mode
         settled = self.kernel._fast_math or self.kernel._strict
         strict = (False, True) if self.settings["strict"] and not settled else ()
         return {
@@ -88,24 +85,24 @@ class Search:
         }
 
     def uses_subgroups(self) -> bool:
-        """Whether the kernel asks for subgroups, as far as it compiles."""
+        """True if the kernel uses subgroup operations; False if it doesn't compile."""
         types = {n: t[0] for n, t in self.drawing.types.items()}
         ranks = {n: len(d.dims) for n, d in self.drawing.dimensions.of_array.items()}
         try:
             module = module_of(self.kernel, types, ranks, self.drawing._constants())
         except CompileError:
-            return False  # the launch says what is wrong
+            return False  # the launch reports the error
         return bool(module.kernel.attrs.get("subgroups"))
 
     def first(self) -> Finding | None:
-        """What is wrong with the first case that fails, as it is found; None for nothing."""
+        """Return the first failure, not shrunk; None if there is none."""
         hypothesis = load_hypothesis()
         before, now = [hypothesis.Phase.explicit, hypothesis.Phase.reuse], [hypothesis.Phase.generate]
         remembered = self._search_drawn(before) if self.remembers and self.seed is None else None
         return remembered or self._search_directed() or self._search_drawn(now)
 
     def _search_directed(self) -> Finding | None:
-        """The cases that most mistakes fail on, at most half of the examples, and some more that are long."""
+        """Try directed cases, up to half of the examples, and some additional long ones."""
         plain = dict.fromkeys((e.name for e in self.executors), PLAIN)
         most = self.settings["max_examples"] // 2 + (
             MOST_CASES if self.settings["max_examples"] > 2 * MOST_CASES else 0
@@ -133,7 +130,7 @@ class Search:
 
         property_holds.__name__ = f"{self.kernel.name}_holds"
         property_holds.__qualname__ = property_holds.__name__
-        # the example database tells tests apart by this
+        # key of the example database
         property_holds._hypothesis_internal_add_digest = self._digest()  # type: ignore[attr-defined]
         test = hypothesis.given(self._inputs())(property_holds)
         test = hypothesis.settings(**self._hypothesis_settings(hypothesis, phases))(test)
@@ -147,17 +144,17 @@ class Search:
                 test()
             except _BrokenError as broken:
                 return broken.finding
-            except unittest.SkipTest:  # nothing is remembered
+            except unittest.SkipTest:  # the database has no examples
                 return None
             except hypothesis.errors.Flaky:
-                # the same input passes and fails: a race, or a result left to chance
+                # the same input passes and fails: a race or a nondeterministic result
                 if not self.larger:
                     raise
                 return self.larger[0]
         return None
 
     def _hypothesis_settings(self, hypothesis: Any, phases: Sequence[Any]) -> dict[str, Any]:
-        # shrinking is left to `minimise`
+        # no shrinking phase: `minimise` shrinks
         settings = {
             "max_examples": self.settings["max_examples"] - self.examples, "deadline": None, "phases": phases, "print_blob": False,
             "report_multiple_bugs": False, "suppress_health_check": list(hypothesis.HealthCheck),
@@ -170,7 +167,10 @@ class Search:
         return hashlib.sha256(f"{function.__module__}.{function.__qualname__}".encode()).digest()
 
     def _inputs(self) -> Any:
-        """A strategy of cases with a schedule for each device: a fifth draw by draw, the others from a seed."""
+        """Return a strategy of cases with a schedule per device.
+
+        A fifth of the cases are drawn choice by choice, the others from a seed.
+        """
         from hypothesis import strategies as st
 
         def inputs(draw: Callable[[Any], Any]) -> tuple[Case, dict[str, Schedule]]:
@@ -182,36 +182,38 @@ class Search:
         return st.composite(inputs)()
 
     def _schedule(self, chooser: Chooser, fields: list[tuple[str, list[Any]]]) -> Schedule:
-        """What costs no compilation is varied freely, else one matter at a time: each combination is compiled for
-        itself."""
+        """Choose a schedule.
+
+        Fields that need no compilation vary freely; of the others, one at a time, since each combination is compiled.
+        """
         free = {name: chooser.pick(values) for name, values in fields if name in FREE}
         chosen = chooser.pick([None, *(f for f in fields if f[0] not in FREE)])
         if chosen is None:
             return Schedule(**free)
-        name, (usual, *others) = chosen
-        return Schedule(**free, **{name: chooser.pick([v for v in dict.fromkeys(others) if v != usual])})
+        name, (default, *others) = chosen
+        return Schedule(**free, **{name: chooser.pick([v for v in dict.fromkeys(others) if v != default])})
 
     def again(self, original: Finding, case: Case, schedule: Schedule) -> Finding | None:
-        """The finding of another case where it fails in the same way as the first one."""
+        """Return the finding of another case if it fails in the same way as the original."""
         schedules = dict.fromkeys((e.name for e in self.examiner.executors), PLAIN)
         schedules[original.executor] = schedule
         with contextlib.suppress(CompileError, ArgumentError, KernelError):
-            found = self.examiner.examine(case, schedules, original)
-            if found is not None and found.sort == original.sort:
-                return found
+            finding = self.examiner.examine(case, schedules, original)
+            if finding is not None and finding.sort == original.sort:
+                return finding
         return None
 
 
 def searched_checks(sanitize: Any) -> tuple[str, ...]:
-    """The sanitizer's checks of a search: the usual ones, division by zero and loops without end, or those asked for."""
+    """Return the sanitizer checks of a search; the default adds division by zero and endless loops."""
     checks = checks_of(sanitize)
     return (*checks, "division", "loops") if sanitize is True else checks
 
 
 def functions_of(given: Any) -> tuple[Callable[..., Any], ...]:
-    """What `properties=` means: a function, or several."""
-    made = (given,) if callable(given) else tuple(given)
-    wrong = [f for f in made if not callable(f)]
+    """Convert `properties=`, a function or several, to a tuple of functions."""
+    functions = (given,) if callable(given) else tuple(given)
+    wrong = [f for f in functions if not callable(f)]
     if wrong:
         raise ArgumentError(f"properties: {wrong[0]!r} is no function: expected functions of the kernel's arguments")
-    return made
+    return functions

@@ -1,9 +1,9 @@
-"""The interpreter with an eye on it: who wrote each element, and how far roundings can move each result.
+"""Shadow execution: interpret a kernel while tracking last writers and rounding errors.
 
-Enters: a kernel and a case. Leaves: `Writes` (the last writer of each element: source line and invocation), and
-outputs of runs in which every operation that rounds is moved by its documented error, in a chosen direction or at
-random. The spread of such runs is what the roundings of another device may do to this very input: cancellation, long
-sums and unstable formulas included.
+A shadow run records the last writer of each element (source location and invocation). Perturbed runs move the result
+of each rounding operation by its documented error, in a fixed direction or at random. The spread of these runs
+estimates what the rounding of another device may do to this very input, including cancellation, long sums and unstable
+formulas.
 """
 
 from __future__ import annotations
@@ -41,21 +41,23 @@ from .sums import SUMS, roundings
 __all__ = ["Launch", "Shadow", "Write", "epsilon"]
 
 _ROUNDED = frozenset({"add", "sub", "mul", "fma"})
-"""Operations whose result is the exact one where that has a representation."""
+"""Operations whose result is exact if the exact value is representable."""
 
 _DIRECTED = ("up", "down", "out", "in")
 RUNS = 8
-"""Perturbed runs: four with all errors in one direction, the others with signs at random."""
+"""Number of perturbed runs: four with all errors in one direction, the others with random signs."""
 
 _WIDE = 16.0
-"""By how much the errors of wide runs are larger: parts of a unit in the last place would be lost in the result's rounding, and
-two errors of one unit cancel in every second run."""
+"""Scale of the errors in wide runs.
+
+With errors of a single ULP, fractions are lost in the result's rounding, and two errors cancel in every second run.
+"""
 
 _WIDE_RUNS = 4
 
 
 def epsilon(dtype: DType) -> float:
-    """The distance from 1 to the next number: one ULP at 1."""
+    """Return the distance from 1 to the next larger number of the type: one ULP at 1."""
     if dtype is dtypes.bf16:
         return 2.0**-7
     return float(np.finfo(dtype.numpy).eps)
@@ -63,7 +65,7 @@ def epsilon(dtype: DType) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """The store that wrote an element last: its place in the source, the global id of the invocation, its workgroup."""
+    """The last store to an element: its source location, the invocation's global id and its workgroup."""
 
     loc: Loc
     invocation: tuple[int, int, int]
@@ -72,24 +74,24 @@ class Write:
 
 @dataclass(slots=True)
 class _State:
-    """What the steps of a shadow program read while it runs."""
+    """State that the steps of a shadow program read and update."""
 
     direction: str | None = None  # None: no perturbation
     random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
-    scale: float = 1.0  # how many times as large random errors are
-    writes: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # array name: numbers of sites, of invocations
+    scale: float = 1.0  # factor on random errors
+    writes: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # by array: site and invocation per element
     sites: list[Loc] = field(default_factory=list)
     grid: Grid | None = None
     sights: Sights = field(default_factory=Sights)
 
     def chances(self, shape: tuple[int, ...]) -> Any:
-        """Factors of errors: signs, in wide runs numbers in between."""
+        """Return random factors for errors: signs, or in wide runs numbers in [-scale, scale]."""
         if self.scale == 1:
             return np.where(self.random.random(shape) < 0.5, -1.0, 1.0)
         return self.random.uniform(-self.scale, self.scale, shape)
 
     def moved(self, value: Any, size: float, where: Any) -> Any:
-        """The value, moved by up to `size` of its magnitude where the flags say so."""
+        """Return the value, perturbed by up to `size` of its magnitude where the mask is set."""
         if self.direction is None or not np.any(where):
             return value
         with np.errstate(all="ignore"):
@@ -99,12 +101,12 @@ class _State:
                 amount = np.abs(value) * value.dtype.type(size if self.direction == "up" else -size)
             else:
                 amount = value * value.dtype.type(size if self.direction == "out" else -size)
-            made = np.where(where & np.isfinite(value), value + amount, value)
-        return np.asarray(made, value.dtype)
+            perturbed = np.where(where & np.isfinite(value), value + amount, value)
+        return np.asarray(perturbed, value.dtype)
 
 
 class _Array(GlobalArray):
-    """A global array that keeps its last writers."""
+    """A global array that records last writers."""
 
     __slots__ = ("state",)
 
@@ -119,13 +121,13 @@ class _Array(GlobalArray):
 
     def store(self, indices: Sequence[Any], value: Any, mask: Any, site: Site) -> None:
         super().store(indices, value, mask, site)
-        self._remember(indices, mask, site)
+        self._record_write(indices, mask, site)
 
     def lanes(self, indices: Sequence[Any], mask: Any, site: Site) -> tuple[Any, Any]:
-        self._remember(indices, mask, site)
+        self._record_write(indices, mask, site)
         return super().lanes(indices, mask, site)
 
-    def _remember(self, indices: Sequence[Any], mask: Any, site: Site) -> None:
+    def _record_write(self, indices: Sequence[Any], mask: Any, site: Site) -> None:
         position = site.batch.full(self._position(indices, mask, site))
         batch = site.batch
         numbers = np.asarray(batch.numbers)[:, None] * batch.size + np.arange(batch.size)[None, :]
@@ -139,7 +141,7 @@ class _Array(GlobalArray):
 
 
 class _Arguments(Arguments):
-    """Reads the argument block; arrays keep their writers."""
+    """A reader of the argument block whose arrays record last writers."""
 
     def __init__(self, artifact: KernelArtifact, module: Module, state: _State) -> None:
         super().__init__(artifact, module.kernel)
@@ -150,34 +152,34 @@ class _Arguments(Arguments):
 
 
 class _FunctionCompiler(FunctionCompiler):
-    """Adds a step after each operation that rounds."""
+    """A function compiler that perturbs rounding operations and records numeric events."""
 
     state: _State
 
     def _plain(self, op: Op, steps: list[Step]) -> None:
         if op.name in ("sg_reduce", "sg_scan") and _is_float(op):
-            steps.append(_before(self, op, self.state))
+            steps.append(_perturb_operand(self, op, self.state))
         watch_losses(self, op, steps, self.state.sights)
         before = len(steps)
         super()._plain(op, steps)
         watch_births(self, op, steps, self.state.sights)
         if op.name in SUMS and _is_float(op):
-            steps.append(_after_sums(self, op, self.state, steps[before:]))
+            steps.append(_perturb_sums(self, op, self.state, steps[before:]))
             return
-        made = _after(self, op, self.state)
-        if made is not None:
-            steps.append(made)
+        perturb = _perturb_result(self, op, self.state)
+        if perturb is not None:
+            steps.append(perturb)
 
 
 class _ProgramCompiler(ProgramCompiler):
-    """Compiles functions with the steps of a shadow."""
+    """A program compiler that adds shadow steps."""
 
     state: _State
 
     def compiler(self, function: Function) -> FunctionCompiler:
-        made = _FunctionCompiler(self, function)
-        made.state = self.state
-        return made
+        inner = _FunctionCompiler(self, function)
+        inner.state = self.state
+        return inner
 
 
 def _is_float(op: Op) -> bool:
@@ -185,8 +187,8 @@ def _is_float(op: Op) -> bool:
     return isinstance(dtype, DType) and dtype.is_float
 
 
-def _before(compiler: FunctionCompiler, op: Op, state: _State) -> Step:
-    """A reduction over a subgroup: seven levels of additions, charged to what goes in."""
+def _perturb_operand(compiler: FunctionCompiler, op: Op, state: _State) -> Step:
+    """Perturb the operand of a subgroup reduction by the error of seven levels of additions."""
     slot, size = compiler.slot(op.operands[0]), 3.5 * epsilon(op.operands[0].type.dtype)  # type: ignore[attr-defined]
 
     def step(frame: Any, _mask: Any) -> None:
@@ -195,16 +197,16 @@ def _before(compiler: FunctionCompiler, op: Op, state: _State) -> Step:
     return step
 
 
-def _after(compiler: FunctionCompiler, op: Op, state: _State) -> Step | None:
-    """The step that moves a result, or None for an operation that is exact."""
+def _perturb_result(compiler: FunctionCompiler, op: Op, state: _State) -> Step | None:
+    """Return the step that perturbs a result; None for an exact operation."""
     if op.name == "atomic" and op.attrs.get("op") in ("add", "sub") and _is_float(op):
-        return _after_atomic(compiler, op, state)
+        return _perturb_atomic(compiler, op, state)
     if not _is_float(op):
         return None
     dtype: DType = op.result.type.dtype  # type: ignore[attr-defined]
     row = OPS[op.name]
     if op.name == "cast":
-        return _after_cast(compiler, op, state, dtype)
+        return _perturb_cast(compiler, op, state, dtype)
     if not row.ulp or row.meaning is None:
         return None
     target, size = compiler.slot(op.result), float(row.ulp) * epsilon(dtype)
@@ -224,7 +226,7 @@ def _after(compiler: FunctionCompiler, op: Op, state: _State) -> Step | None:
     return rounded
 
 
-def _after_cast(compiler: FunctionCompiler, op: Op, state: _State, dtype: DType) -> Step:
+def _perturb_cast(compiler: FunctionCompiler, op: Op, state: _State, dtype: DType) -> Step:
     source, target, size = compiler.slot(op.operands[0]), compiler.slot(op.result), 0.5 * epsilon(dtype)
 
     def step(frame: Any, _mask: Any) -> None:
@@ -235,9 +237,11 @@ def _after_cast(compiler: FunctionCompiler, op: Op, state: _State, dtype: DType)
     return step
 
 
-def _after_sums(compiler: FunctionCompiler, op: Op, state: _State, steps: Sequence[Step]) -> Step:
-    """Sums of tiles and matrices, in any order: moved by the roundings of their terms' magnitude, which is what the same
-    operation makes of magnitudes.
+def _perturb_sums(compiler: FunctionCompiler, op: Op, state: _State, steps: Sequence[Step]) -> Step:
+    """Perturb sums of tiles and matrices, which may be accumulated in any order, by the rounding errors of their
+    magnitude.
+
+    The magnitude is the result of the same operation on absolute values.
     """
     sources, target = compiler.slots(op.operands), compiler.slot(op.result)
     size = roundings(op) * 0.5 * epsilon(op.result.type.dtype)  # type: ignore[attr-defined]
@@ -260,8 +264,8 @@ def _after_sums(compiler: FunctionCompiler, op: Op, state: _State, steps: Sequen
     return step
 
 
-def _after_atomic(compiler: FunctionCompiler, op: Op, state: _State) -> Step:
-    """Sums in any order: an element that takes n terms is moved by up to n roundings of the terms' magnitude."""
+def _perturb_atomic(compiler: FunctionCompiler, op: Op, state: _State) -> Step:
+    """Perturb atomic sums, whose order is arbitrary: n terms add up to n rounding errors of the terms' magnitude."""
     array, *indices, source = compiler.slots(op.operands)
     dtype: DType = op.result.type.dtype  # type: ignore[attr-defined]
     half, loc = 0.5 * epsilon(dtype), op.loc
@@ -276,26 +280,26 @@ def _after_atomic(compiler: FunctionCompiler, op: Op, state: _State) -> Step:
         terms = np.abs(terms.reshape(-1) if mask is None else terms[batch.full(mask)]).astype(np.float64)
         places, back = np.unique(positions, return_inverse=True)
         counts, total = np.bincount(back), np.bincount(back, weights=terms)
-        held = decode(cells[places], dtype)
-        size = half * counts * (total + np.abs(held))
+        current = decode(cells[places], dtype)
+        size = half * counts * (total + np.abs(current))
         sign = state.chances((len(places),)) if state.direction == "random" else 1.0
         sign = -sign if state.direction in ("down", "in") else sign
         with np.errstate(all="ignore"):
-            cells[places] = memory.codec.encode((held + sign * size).astype(held.dtype))
+            cells[places] = memory.codec.encode((current + sign * size).astype(current.dtype))
 
     return step
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What was launched: the front end's module and the number of workgroups."""
+    """A launch: the frontend's module and the number of workgroups."""
 
     module: Module
     groups: tuple[int, int, int]
 
 
 class _Device(InterpreterDevice):
-    """An interpreter whose kernels carry a shadow."""
+    """An interpreter that runs kernels with shadow steps."""
 
     def __init__(self, state: _State) -> None:
         super().__init__()
@@ -318,7 +322,7 @@ class _Device(InterpreterDevice):
 
 
 class Shadow:
-    """Shadow runs of one kernel; compiled once per signature."""
+    """Shadow runs of one kernel, compiled once per signature."""
 
     def __init__(self, kernel: Kernel, groups: Any = None) -> None:
         self._state = _State()
@@ -327,7 +331,7 @@ class Shadow:
         self._last: tuple[Case, Launch | None] | None = None
 
     def run(self, case: Case, schedule: Schedule) -> Outcome:
-        """A run without perturbation, its writers kept for `writer`. Raises what the kernel reports."""
+        """Run without perturbation, recording the writers for `writer`. Raises what the kernel reports."""
         self._state.direction = None
         self._state.writes.clear()
         self._state.sights.clear()
@@ -335,11 +339,11 @@ class Shadow:
 
     @property
     def sights(self) -> Sights:
-        """What the last run came by."""
+        """The numeric events of the last run."""
         return self._state.sights
 
     def launch(self, case: Case) -> Launch | None:
-        """What a plain launch of the case runs; None where it has no workgroups."""
+        """Return the launch of the case under the default schedule; None if it has no workgroups."""
         if self._last is not None and self._last[0] is case:
             return self._last[1]
         self._device.launched = None
@@ -349,9 +353,9 @@ class Shadow:
         return self._device.launched
 
     def written(self, case: Case, name: str) -> npt.NDArray[np.bool_]:
-        """Which elements of an array a plain run of the case writes."""
+        """Return a mask of an array's elements that the case writes under the default schedule."""
         given = case.arrays()[name]
-        made = np.zeros(given.shape, bool)
+        mask = np.zeros(given.shape, bool)
         with contextlib.suppress(KernelError):
             self.run(case, PLAIN)
         if name in self._state.writes and 0 not in given.shape:
@@ -359,11 +363,11 @@ class Shadow:
             placement = given.layout.place(given.shape)
             index = np.indices(given.shape)
             steps = np.reshape(np.array(placement.strides, np.int64), (-1, *(1,) * len(given.shape)))
-            made = np.asarray(sites[placement.first + (index * steps).sum(axis=0)] >= 0)
-        return made
+            mask = np.asarray(sites[placement.first + (index * steps).sum(axis=0)] >= 0)
+        return mask
 
     def writer(self, case: Case, name: str, index: tuple[int, ...]) -> Write | None:
-        """Who wrote an element last in the last run; None where nobody did."""
+        """Return the last writer of an element in the last run; None if nothing wrote it."""
         if name not in self._state.writes or self._state.grid is None:
             return None
         given = case.arrays()[name]
@@ -379,11 +383,10 @@ class Shadow:
         return Write(self._state.sites[sites[position]], grid.global_id(group, local), (at[0], at[1], at[2]))
 
     def spread(self, case: Case, schedule: Schedule) -> dict[str, tuple[Any, Any]]:
-        """For each output: how far perturbed runs lie from the plain one at most (per element, in the same units),
-        and where
-        they disagree on what can't be measured (NaN, infinities, integers).
+        """Measure the spread of perturbed runs around the unperturbed one.
 
-        Raises what the kernel reports in a perturbed run.
+        Returns for each output the largest distance per element, and a mask of elements that differ in a way that
+        can't be measured (NaN, infinities, integers). Raises what the kernel reports in a perturbed run.
         """
         base = self._outputs(case, self.run(case, schedule))
         widest = {n: np.zeros(b.shape) for n, b in base.items()}
@@ -397,15 +400,17 @@ class Shadow:
         return {n: (widest[n], undecided[n]) for n in base}
 
     def wide_spread(self, case: Case, schedule: Schedule) -> dict[str, Any]:
-        """The same distances, measured with larger errors and divided by as much: errors of any size between the bounds, so that
-        none of them cancel each other. Where a branch depends on roundings, it says more than `spread`."""
+        """Measure the spread under larger errors of random size, scaled down accordingly, so that errors don't cancel.
+
+        It exceeds `spread` where a branch depends on rounding.
+        """
         base = self._outputs(case, self.run(case, schedule))
         widest = {n: np.zeros(b.shape) for n, b in base.items()}
         self._state.scale = _WIDE
         try:
             for number in range(_WIDE_RUNS):
                 self._state.direction, self._state.random = "random", np.random.default_rng(RUNS + number)
-                with contextlib.suppress(KernelError):  # an index that comes of a rounding, moved too far
+                with contextlib.suppress(KernelError):  # an index computed in floating point may leave the array
                     for name, found in self._outputs(case, self._executor.run(case, schedule)).items():
                         _widen(base[name], found, widest[name], np.zeros(found.shape, bool))
         finally:

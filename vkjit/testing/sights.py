@@ -1,7 +1,4 @@
-"""What interpreted programs come by: comparisons that take NaN for a number, operations that make NaN or infinities.
-
-Enters: a compiler of the interpreter and its steps. Leaves: steps that note places in the source in `Sights`.
-"""
+"""Numeric events during interpretation: comparisons of NaN, and operations that create NaN or infinities."""
 
 from __future__ import annotations
 
@@ -21,24 +18,24 @@ from .sums import SUMS
 __all__ = ["Sights", "watch_births", "watch_losses"]
 
 _LOSING = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "fmin", "fmax"})
-"""Operations to which NaN is like a number, or nothing."""
+"""Operations that treat NaN like a number or ignore it."""
 
 
 @dataclass(slots=True)
 class Sights:
-    """Places of one run: `losses` compare a NaN, `births` make what isn't finite of finite operands."""
+    """Source locations of one run: `losses` compare a NaN, `births` produce NaN or infinities from finite operands."""
 
     losses: dict[Loc, None] = field(default_factory=dict)
     births: dict[Loc, None] = field(default_factory=dict)
 
     def clear(self) -> None:
-        """Before another run."""
+        """Forget the events of the previous run."""
         self.losses.clear()
         self.births.clear()
 
 
 def watch_losses(compiler: FunctionCompiler, op: Op, steps: list[Step], sights: Sights) -> None:
-    """Before the operation: where a NaN goes in."""
+    """Add a step, before the operation, that records NaN operands."""
     if op.name not in _LOSING:
         return
     slots, loc, found = compiler.slots(op.operands), op.loc, sights.losses
@@ -55,7 +52,7 @@ def watch_losses(compiler: FunctionCompiler, op: Op, steps: list[Step], sights: 
 
 
 def watch_births(compiler: FunctionCompiler, op: Op, steps: list[Step], sights: Sights) -> None:
-    """After the operation: where finite numbers made one that isn't."""
+    """Add a step, after the operation, that records NaN or infinities from finite operands."""
     computes = OPS[op.name].meaning is not None or op.name == "cast" or op.name in SUMS
     if not computes or len(op.results) != 1 or not _holds_floats(op.result.type):
         return
@@ -71,7 +68,7 @@ def watch_births(compiler: FunctionCompiler, op: Op, steps: list[Step], sights: 
         for slot in slots:
             finite = np.isfinite(frame[slot])
             born = born & (finite.all() if sums else finite)
-        if mask is not None and np.ndim(mask) == born.ndim:  # tiles have axes of their own
+        if mask is not None and np.ndim(mask) == born.ndim:  # the mask doesn't apply to tiles, which have other axes
             born = born & mask
         if born.any():
             found[loc] = None

@@ -1,8 +1,8 @@
-"""`python -m vkjit.testing.strict`: the bits of strict kernels against NumPy's, for every operation and element type.
+"""`python -m vkjit.testing.strict`: compare strict kernels with NumPy bit by bit, for every operation and element
+type.
 
-Enters: devices, a number of operand pairs. Leaves: a line per type and operation that differs; the exit code is 1 where
-one does. Operands and results that are subnormal are counted apart: a device that doesn't state that it keeps them may
-take them for zeros.
+Prints each operation and type that differs; the exit code is 1 if any does. Differences with subnormal operands or
+results are counted separately, since a device that doesn't guarantee to preserve subnormals may flush them to zero.
 """
 
 from __future__ import annotations
@@ -27,11 +27,15 @@ from .ulp import supports
 __all__ = ["Difference", "compare", "main"]
 
 _CHUNK = 1 << 18
+"""Operands or pairs per launch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How often an operation's bits differ, apart from subnormals (`regular`) and where these take part."""
+    """The number of bit differences of an operation.
+
+    `subnormal` counts those with a subnormal operand or result, `regular` all others.
+    """
 
     operation: str
     compared: int
@@ -41,7 +45,7 @@ class Difference:
 
 
 def compare(dtype: DType, group: Group, count: int, seed: int = 0) -> list[Difference]:
-    """Runs a group of operations on the default device; one entry per operation."""
+    """Run a group of operations on the default device; returns one entry per operation."""
     totals: dict[str, list[Any]] = {name: [0, 0, 0, ""] for name, _ in group.expected}
     for number, start in enumerate(range(0, count, _CHUNK)):
         size = min(_CHUNK, count - start)
@@ -64,7 +68,7 @@ def _bits(values: Any) -> Any:
 
 
 def _same(found: Any, expected: Any) -> Any:
-    """Bit by bit; any NaN is like any other."""
+    """Compare bits; all NaNs are equal."""
     if found.dtype != expected.dtype:
         raise VkjitError(f"results are {found.dtype}, NumPy's are {expected.dtype}")
     same = _bits(found) == _bits(expected)
@@ -75,8 +79,8 @@ def _same(found: Any, expected: Any) -> Any:
 
 
 def _subnormal(operands: tuple[Any, ...], expected: Any) -> Any:
-    """Where an operand or the result is a subnormal number."""
-    found = np.zeros(expected.shape, np.bool_)
+    """Return a mask of subnormal operands or results."""
+    mask = np.zeros(expected.shape, np.bool_)
     for values in (*operands, expected):
         if values.dtype.kind in "iub":
             continue
@@ -86,8 +90,8 @@ def _subnormal(operands: tuple[Any, ...], expected: Any) -> Any:
         mantissa = width - 1 - exponent_bits
         one = bits.dtype.type(1)
         exponent = (bits >> bits.dtype.type(mantissa)) & ((one << bits.dtype.type(exponent_bits)) - one)
-        found |= (exponent == 0) & ((bits & ((one << bits.dtype.type(mantissa)) - one)) != 0)
-    return found
+        mask |= (exponent == 0) & ((bits & ((one << bits.dtype.type(mantissa)) - one)) != 0)
+    return mask
 
 
 def _shown(operands: tuple[Any, ...], found: Any, expected: Any, i: int) -> str:
@@ -105,14 +109,18 @@ def _keeps_subnormals(caps: Any, dtype: DType) -> bool:
 
 
 def check(dtype: DType, caps: Any, count: int, seed: int = 0) -> Iterator[tuple[Group, Difference, bool]]:
-    """All groups of a type on the default device; the last item says whether the operation is right."""
+    """Compare all groups of a type on the default device; the last item is True if the operation is correct."""
     for group in GROUPS:
         if dtype.kind not in group.kinds:
             continue
         if not supports(caps, dtypes.f64) and any("f64" in name for name, _ in group.expected):
             continue
-        for found in compare(dtype, group, count, seed):
-            yield group, found, not found.regular and not (found.subnormal and _keeps_subnormals(caps, dtype))
+        for difference in compare(dtype, group, count, seed):
+            yield (
+                group,
+                difference,
+                not difference.regular and not (difference.subnormal and _keeps_subnormals(caps, dtype)),
+            )
 
 
 def _run(chosen: Iterable[Any], kinds: Sequence[DType], count: int, seed: int) -> int:
@@ -132,21 +140,21 @@ def _type(kind: DType, caps: Any, count: int, seed: int) -> int:
         say(f"  {kind.name:5} left out: the device has no arithmetic of this type")
         return 0
     failures, number, flushed = 0, 0, set()
-    for group, found, right in check(kind, caps, count, seed):
+    for group, difference, right in check(kind, caps, count, seed):
         number += 1
         if not right:
             failures += 1
-            where = f"{found.regular} of {found.compared}, {found.subnormal} with subnormals"
-            say(f"  {kind.name:5} {group.name} {found.operation}: {where}: {found.example}")
-        elif found.subnormal:
-            flushed.add(found.operation)
+            where = f"{difference.regular} of {difference.compared}, {difference.subnormal} with subnormals"
+            say(f"  {kind.name:5} {group.name} {difference.operation}: {where}: {difference.example}")
+        elif difference.subnormal:
+            flushed.add(difference.operation)
     note = f"; subnormals differ in {' '.join(sorted(flushed))}" if flushed else ""
     say(f"  {kind.name:5} {number - failures} of {number} operations equal{note}")
     return failures
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; its exit code."""
+    """Run the command and return its exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m vkjit.testing.strict", description=(__doc__ or "").split("\n\n")[0]
     )

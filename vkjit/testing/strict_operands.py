@@ -1,7 +1,6 @@
-"""Operands for comparing bits: random ones of any exponent, close pairs, special values with each other, halfway cases.
+"""Operands for bit-exact comparison: random bit patterns, close pairs, special values and rounding ties.
 
-Enters: an element type, how many pairs. Leaves: two arrays of that many elements in the type's NumPy form (bf16 as
-ml_dtypes has it).
+Operands are arrays of the type's NumPy representation (ml_dtypes for bf16).
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ Values = Any
 
 
 def array_type(dtype: DType) -> np.dtype[Any]:
-    """The NumPy type that arrays of this element type are passed as; ImportError for bf16 without ml_dtypes."""
+    """Return the NumPy type for arrays of this element type. Raises ImportError for bf16 without ml_dtypes."""
     if dtype is dtypes.bf16:
         import ml_dtypes
 
@@ -30,22 +29,22 @@ def array_type(dtype: DType) -> np.dtype[Any]:
 
 
 def pairs(dtype: DType, count: int, seed: int) -> tuple[Values, Values]:
-    """`count` pairs: a quarter special with special, a quarter close to each other, the rest random bits."""
+    """Return `count` pairs: a quarter of special values, a quarter close to each other, the rest random bits."""
     random = np.random.default_rng(seed)
     kind = array_type(dtype)
     special = _special(dtype)
     quarter = count // 4
     left, right = special[random.integers(0, len(special), quarter)], special[random.integers(0, len(special), quarter)]
     near = _random(dtype, quarter, random)
-    close = _neighbours(near, dtype, random)
-    rest = count - 2 * quarter
-    first = np.concatenate([left, near, _random(dtype, rest, random)]).astype(kind, copy=False)
-    second = np.concatenate([right, close, _random(dtype, rest, random)]).astype(kind, copy=False)
+    close = _nearby(near, dtype, random)
+    remaining = count - 2 * quarter
+    first = np.concatenate([left, near, _random(dtype, remaining, random)]).astype(kind, copy=False)
+    second = np.concatenate([right, close, _random(dtype, remaining, random)]).astype(kind, copy=False)
     return first, second
 
 
 def single(dtype: DType, count: int, seed: int) -> Values:
-    """Operands of functions of one, and of conversions: halfway cases of all narrower types and ends of integers too."""
+    """Return operands of unary functions and conversions, including rounding ties and integer limits."""
     if dtype.bits <= 16 and count >= 65536:
         return (
             np.arange(65536, dtype=np.uint16).view(np.uint8 if dtype.bits == 8 else np.uint16).view(array_type(dtype))
@@ -65,8 +64,8 @@ def _random(dtype: DType, count: int, random: np.random.Generator) -> Values:
     return random.integers(0, 256, count * kind.itemsize, np.uint8).view(kind)
 
 
-def _neighbours(values: Values, dtype: DType, random: np.random.Generator) -> Values:
-    """The values, a few steps off; floats with either sign."""
+def _nearby(values: Values, dtype: DType, random: np.random.Generator) -> Values:
+    """Return the values moved by up to three ULPs or units; floats with random sign."""
     if dtype.kind == "bool":
         return values
     bits = np.dtype(f"u{values.dtype.itemsize}")
@@ -103,7 +102,7 @@ def _float_info(kind: np.dtype[Any]) -> Any:
 
 
 def _halfway(dtype: DType, count: int, random: np.random.Generator) -> Values:
-    """Midway between neighbours of narrower types, a step beside the middle; and integers beside the ends of types."""
+    """Return midpoints between adjacent numbers of narrower types, integer limits, and values close to either."""
     if dtype.kind == "bool" or count == 0:
         return _random(dtype, 0, random)
     kind = array_type(dtype)
@@ -116,9 +115,9 @@ def _halfway(dtype: DType, count: int, random: np.random.Generator) -> Values:
     ends += random.choice([-1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5], share)
     with quiet():
         if dtype.is_float:
-            made = np.concatenate([middles, ends]).astype(kind)
+            values = np.concatenate([middles, ends]).astype(kind)
         else:
             info = np.iinfo(kind)
             clipped = np.clip(np.concatenate([middles, ends]), float(info.min), float(info.max) * (1 - 2**-53))
-            made = clipped.astype(kind)
-    return np.concatenate([made, _neighbours(made, dtype, random)])
+            values = clipped.astype(kind)
+    return np.concatenate([values, _nearby(values, dtype, random)])

@@ -1,8 +1,7 @@
-"""What strict kernels promise the bits of, and what NumPy makes of the same operands.
+"""Operations with bit-exact strict semantics, and the oracle that they are compared with.
 
-Enters: operands. Leaves: per operation what a device found and what NumPy says. Holds: the kernels are strict; the oracle
-is NumPy's arithmetic, except where the language differs from it by decision (integer division by 0, saturating
-conversions, the order of zeros in min and max).
+The oracle is NumPy, except where the language deliberately differs: integer division by 0, saturating conversions, and
+signed zeros in min and max.
 """
 
 from __future__ import annotations
@@ -219,7 +218,7 @@ def _to_bf16(x: In[T, "N"], y: Out[dtypes.bf16, "N"]):
 
 
 def _wide(function: Callable[..., Values]) -> Callable[..., Values]:
-    """NumPy's function; for bf16, on f32, rounded once."""
+    """Return NumPy's function; for bf16, evaluated in f32 and rounded once."""
 
     def compute(*operands: Values) -> Values:
         kind = operands[0].dtype
@@ -253,7 +252,7 @@ def _truncated(x: Values, y: Values) -> Values:
 
 
 def expected_conversion(x: Values, target: DType) -> Values:
-    """A conversion by the language's rule: floats to integers truncate and saturate, NaN gives 0, integers wrap."""
+    """Convert by the language's rules: float to integer truncates and saturates, NaN becomes 0, integers wrap."""
     kind = array_type(target)
     if target.kind == "bool":
         return x != 0
@@ -266,7 +265,7 @@ def expected_conversion(x: Values, target: DType) -> Values:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Operations of one kernel: `run` gives its results in order, `names` says what they are, `expected` NumPy's."""
+    """Operations of one kernel: `run` returns the results in order, `expected` holds names and NumPy functions."""
 
     name: str
     kinds: frozenset[str]
@@ -367,16 +366,16 @@ GROUPS: tuple[Group, ...] = (
     Group("conversions", _FLOAT | _INTEGER | _BOOL, 1, _to_f64, _conversions((dtypes.f64,))),
     Group("conversions", _FLOAT | _INTEGER | _BOOL, 1, _to_bf16, _conversions((dtypes.bf16,))),
 )  # fmt: skip
-"""All that is compared; each row is one kernel."""
+"""All operations compared, one kernel per row."""
 
 
 def results(group: Group, operands: tuple[Values, ...]) -> list[tuple[str, Values, Values]]:
-    """Per operation its name, what the default device found, what NumPy says."""
+    """Return the name, the default device's result and the expected result of each operation."""
     found = group.run(*operands)
     found = found if isinstance(found, tuple) else (found,)
     with quiet():
         expected = [(name, np.asarray(function(*operands))) for name, function in group.expected]
-    # bf16 comes back as its bits
+    # bf16 results are returned as their bits
     return [
         (name, f.view(e.dtype) if e.dtype.name == "bfloat16" else f, e)
         for (name, e), f in zip(expected, found, strict=True)

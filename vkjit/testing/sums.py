@@ -1,6 +1,7 @@
-"""How often sums of tiles and of cooperative matrices round: operations that add many terms at once, in the device's order.
+"""Rounding counts of operations that accumulate many terms in an unspecified order: sums of tiles and cooperative
+matrices.
 
-Enters: an operation of `SUMS`. Leaves: its roundings, each of at most half an ULP of the sum of its terms' magnitudes.
+Each rounding error is at most half an ULP of the sum of the terms' magnitudes.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ from ..ir.types import Matrix, Tile
 __all__ = ["SUMS", "roundings"]
 
 SUMS = frozenset({"tile_mma", "mat_mma", "tile_reduce", "tile_scan", "mat_map"})
-"""Names of the operations."""
+"""Names of these operations."""
 
 
 def roundings(op: Op) -> int:
-    """Roundings of one result: two for each term of a product and one for each of a sum; 0 for extremes, signs and the like."""
+    """Return the number of roundings per result: two per term of a matrix product, one per term of a sum or product.
+
+    It is 0 for min, max, sign changes and the like.
+    """
     first = op.operands[0].type
     if op.name in ("tile_mma", "mat_mma"):
         return 2 * (first.shape[1] if isinstance(first, Tile) else first.columns if isinstance(first, Matrix) else 1)

@@ -1,18 +1,17 @@
-"""How much two right results may differ, derived: element types, error bounds of operations, lengths of loops.
+"""Derive how far two correct results may differ, from element types, error bounds of operations and loop trip counts.
 
-The formula. Each floating point operation has a documented error bound in ULPs (`vkjit.ir.ops`: 0.5 for + - *, 2.5
-for / and sqrt, 4 for exp...). Along the longest path through the kernel, loops taken as often as the sizes say,
-these add up:
+Each floating point operation has a documented error bound in ULPs (`vkjit.ir.ops`: 0.5 for + - *, 2.5 for / and sqrt,
+4 for exp...). They are added along the longest path through the kernel, loops weighted by their trip counts:
 
     relative = 2 * sum(ulp(op) * eps(type of op)) + eps(output type)
 
-The factor 2 is there because both sides round. This bound is relative to the result, which is right where nothing
-cancels. For the elements that it doesn't excuse, the kernel is run again in the interpreter with every rounding
-operation moved by its bound (four runs in one direction each, four at random), and the measured spread decides:
+The factor 2 accounts for rounding on both sides. This bound is relative to the result, which is valid if nothing
+cancels. If elements exceed it, the kernel is run again in the interpreter with every rounding operation perturbed by
+its bound (four runs in one direction each, four at random), and the measured spread widens the bound:
 
     |found - expected| <= relative * |expected| + 8 * spread + smallest normal number
 
-`tolerance` gives the first line for a formula of one's own.
+`tolerance` computes the first formula for a given number of operations.
 """
 
 from __future__ import annotations
@@ -47,36 +46,38 @@ __all__ = [
 ]
 
 SPREAD_FACTOR = 8.0
+"""Factor on the measured spread."""
 
 _SUBGROUP_LEVELS = 7
+"""Levels of additions in a subgroup reduction of up to 128 lanes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """|found - expected| <= relative * |expected| + absolute."""
+    """A bound: |found - expected| <= relative * |expected| + absolute."""
 
     relative: float
     absolute: float = 0.0
 
     def allowed(self, expected: Any) -> Any:
-        """The bound for each element."""
+        """Return the bound for each element."""
         with np.errstate(all="ignore"):
             magnitude = np.where(np.isfinite(expected), np.abs(expected), 0.0)
         return self.relative * magnitude + self.absolute
 
 
 def smallest_normal(dtype: DType) -> float:
-    """The smallest number that no device flushes to zero."""
+    """Return the smallest number that no device flushes to zero."""
     return float(np.finfo(np.float32 if dtype is dtypes.bf16 else dtype.numpy).tiny)
 
 
 def tolerance(
     dtype: Any, length: int = 1, *, operations: Sequence[str] = ("mul", "add"), ulp: float | None = None
 ) -> Tolerance:
-    """The tolerance for `length` rounds of `operations` in `dtype` (see the module's text for the formula).
+    """Return the tolerance for `length` repetitions of `operations` in `dtype`; the module docstring has the formula.
 
-    operations: names of the op table ("add", "mul", "div", "sqrt", "exp"...). ulp: the error of one round in ULPs,
-    in place of their sum. A sum of n terms is `length=n, operations=["add"]`. Integers have no tolerance.
+    operations: names in the op table ("add", "mul", "div", "sqrt", "exp"...). ulp: the error of one repetition in
+    ULPs, replacing their sum. For a sum of n terms, use `length=n, operations=["add"]`. Integers have no tolerance.
     """
     kind = dtype_of(dtype) or (dtype if isinstance(dtype, DType) else None)
     if kind is None:
@@ -93,13 +94,13 @@ def tolerance(
 def _ulp_of(name: str) -> float:
     row = OPS.get(name)
     if row is None or row.ulp is None:
-        known = ", ".join(sorted(n for n, r in OPS.items() if r.ulp is not None))
-        raise ArgumentError(f"tolerance: {name!r} has no error bound; those that have one: {known}")
+        bounded = ", ".join(sorted(n for n, r in OPS.items() if r.ulp is not None))
+        raise ArgumentError(f"tolerance: {name!r} has no error bound; those that have one: {bounded}")
     return float(row.ulp)
 
 
 def as_tolerance(given: Any) -> Tolerance | None:
-    """What the user's `tolerance=` means: a relative bound, a (relative, absolute) pair, a Tolerance."""
+    """Convert the user's `tolerance=`: a relative bound, a (relative, absolute) pair or a Tolerance."""
     if given is None or isinstance(given, Tolerance):
         return given
     if isinstance(given, (int, float)) and not isinstance(given, bool):
@@ -112,16 +113,18 @@ def as_tolerance(given: Any) -> Tolerance | None:
 
 
 def rounded_operations(module: Module) -> set[str]:
-    """Names of the operations of the module with results in floating point."""
+    """Return the names of the module's elementwise floating point operations and of all others that round."""
     ops = (op for function in module.all_functions() for op in function.body.walk())
     return {op.name for op in ops if (_type_of(op) is not None and OPS[op.name].elementwise) or _cost(op, 1) > 0}
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A piece of the longest path: `fixed` costs, atomics by `per_invocation`, then the parts inside, `rounds` times
-    each
-    (None: once); of `choices` the most expensive one counts."""
+    """A part of the longest path.
+
+    Its cost is `fixed`, plus `per_invocation` (atomics) times the number of invocations, plus the parts `inside` times
+    the trip count `rounds` (None: 1), plus the most expensive of `choices`.
+    """
 
     fixed: float = 0.0
     per_invocation: float = 0.0
@@ -132,7 +135,7 @@ class _Part:
 
 
 class ErrorBudget:
-    """The errors of one module along its longest path, for any sizes."""
+    """The accumulated error of a module along its longest path, as a function of the sizes."""
 
     def __init__(self, module: Module) -> None:
         flat = Inline().run(LowerExits().run(clone_module(module)))
@@ -143,9 +146,10 @@ class ErrorBudget:
     def evaluate(
         self, extents: Mapping[int, Sequence[int]], scalars: Mapping[int, int], groups: tuple[int, int, int]
     ) -> float | None:
-        """The sum of ulp * eps for these sizes (by number of the kernel's parameter); None where the length of a
-        loop isn't
-        known beforehand."""
+        """Return the sum of ulp * eps for these sizes; None if a loop's trip count can't be bounded.
+
+        `extents` and `scalars` are keyed by the index of the kernel's parameter.
+        """
         invocations = int(np.prod(groups)) * self._local
 
         def value(part: _Part) -> float:
@@ -168,9 +172,9 @@ class ErrorBudget:
             elif not op.regions:
                 fixed += _cost(op, 1)
             else:
-                made = self._of_structured(op)
-                if made is not None:
-                    inside.append(made)
+                part = self._of_structured(op)
+                if part is not None:
+                    inside.append(part)
         return _Part(fixed, shared, tuple(inside))
 
     def _of_structured(self, op: Op) -> _Part | None:
@@ -184,13 +188,13 @@ class ErrorBudget:
 
 
 def _type_of(op: Op) -> DType | None:
-    """The floating point type of an operation's result, if it has one."""
+    """Return the floating point type of an operation's result, if it has one."""
     dtype = getattr(op.results[0].type, "dtype", None) if op.results else None
     return dtype if isinstance(dtype, DType) and dtype.is_float else None
 
 
 def _cost(op: Op, invocations: int) -> float:
-    """ulp * eps of one operation."""
+    """Return ulp * eps of one operation."""
     dtype = _type_of(op)
     if dtype is None:
         return 0.0

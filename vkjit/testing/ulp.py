@@ -1,7 +1,8 @@
-"""`python -m vkjit.testing.ulp`: the worst error of every mathematical function, on each device, beside its bound.
+"""`python -m vkjit.testing.ulp`: measure the worst error of each mathematical function on each device against its
+bound.
 
-Enters: devices, element types, a number of samples. Leaves: a table of errors in units in the last place; the exit code is
-1 where a documented bound (the op table's column `ulp`) is exceeded or a special value is wrong.
+Prints a table of errors in ULPs. The exit code is 1 if a documented bound (the op table's column `ulp`) is exceeded or
+a special value is wrong.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ _FEATURES = {"f16": "float16", "f64": "float64"}
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """`worst` in units in the last place at `operands`; `wrong` lists results that aren't allowed (at most three)."""
+    """The accuracy of one function.
+
+    `worst`: the largest error in ULPs, at `operands`. `wrong`: descriptions of up to three invalid results.
+    """
 
     function: str
     dtype: DType
@@ -46,11 +50,12 @@ class Measurement:
 
     @property
     def fits(self) -> bool:
+        """True if all results are within the bound."""
         return not self.wrong
 
 
 def bound_of(name: str) -> float:
-    """The documented bound of a function, in units in the last place, the same for all types."""
+    """Return the documented error bound of a function in ULPs, the same for all types."""
     return float(OPS[name].ulp or 0.5)
 
 
@@ -78,7 +83,7 @@ def _of_two(function: Any) -> Any:
 
 
 def measure(name: str, dtype: DType, count: int, seed: int = 0) -> Measurement:
-    """Runs one function on the default device and compares it with the exact values."""
+    """Run a function on the default device and compare it with the exact values."""
     function = _quotient if name == "div" else getattr(lang, name)
     operands = operands_of(name, dtype.numpy, count, seed)
     found = (_of_one if name in ONE else _of_two)(function)(*operands)
@@ -100,7 +105,7 @@ def _shown(name: str, operands: list[Any], found: Any, i: int) -> str:
 
 
 def supports(caps: Any, dtype: DType) -> bool:
-    """Whether a device has arithmetic of that type; the interpreter and processors have all."""
+    """True if the device has arithmetic of this type; the interpreter and the CPU support all."""
     needed = _FEATURES.get(dtype.name)
     return needed is None or caps.kind in ("interpreter", "llvm-cpu") or needed in caps.features
 
@@ -124,9 +129,9 @@ def _row(name: str, kinds: Sequence[DType], current: Any, count: int, seed: int)
         if not supports(current.caps, kind):
             cells.append("-")
             continue
-        found = measure(name, kind, count if kind is not dtypes.f64 else max(count // 8, 1), seed)
-        cells.append(f"{found.worst:.3f}{'' if found.fits else ' !'}")
-        problems += [f"    {kind.name}: {text}" for text in found.wrong]
+        measurement = measure(name, kind, count if kind is not dtypes.f64 else max(count // 8, 1), seed)
+        cells.append(f"{measurement.worst:.3f}{'' if measurement.fits else ' !'}")
+        problems += [f"    {kind.name}: {text}" for text in measurement.wrong]
     say(f"{name:10}{bound_of(name):>6g}  " + "".join(f"{cell:>10}" for cell in cells))
     for problem in problems:
         say(problem)
@@ -134,7 +139,7 @@ def _row(name: str, kinds: Sequence[DType], current: Any, count: int, seed: int)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; its exit code."""
+    """Run the command and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m vkjit.testing.ulp", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--device", action="append", help="part of a device's name; may be repeated (default: all)")
     parser.add_argument("--samples", type=int, default=1_000_000, help="per function and type; f64 takes an eighth")

@@ -1,8 +1,8 @@
-"""Operands for measuring the accuracy of mathematical functions: dense ones, and those that are hard.
+"""Operands for measuring the accuracy of mathematical functions: dense samples and hard cases.
 
-Enters: the name of a function, an element type, how many. Leaves: one array per operand. All values of f16 come up for
-functions of one operand; for the wider types, samples over the interval where the function has its detail, over all
-exponents, and around the arguments that go wrong first: multiples of pi/2, 1, the ends of the domain and of the range.
+Unary functions are tested on all values of f16. Wider types are sampled over the interval where the function varies
+most, over all exponents, and around critical arguments: multiples of pi/2, 1, and the limits of the domain and the
+range.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ ONE = (
     "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
     "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "sqrt", "rsqrt",
 )  # fmt: skip
-"""Functions of one operand, by their names in the op table."""
+"""Unary functions, by their names in the op table."""
 TWO = ("pow", "atan2", "hypot", "div")
-"""Functions of two operands."""
+"""Binary functions, by their names in the op table."""
 
 _SPECIAL = (0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0, -3.0, 1.5, -1.5, 1000.0, -1000.0, np.inf, -np.inf, np.nan)
 
 
 def operands_of(name: str, dtype: Any, count: int, seed: int = 0) -> list[Values]:
-    """About `count` operands for one function; all 65,536 for one operand of f16."""
+    """Return about `count` operands for a function; all 65,536 values for unary functions of f16."""
     kind, random = np.dtype(dtype), np.random.default_rng(seed)
     if name in ONE:
         if kind == np.float16:
@@ -47,12 +47,12 @@ def _specials(kind: np.dtype[Any]) -> Values:
 
 
 def _any_bits(kind: np.dtype[Any], count: int, random: np.random.Generator) -> Values:
-    """Over all exponents alike, NaN and infinities among them."""
+    """Return random bit patterns, uniform over exponents, including NaN and infinities."""
     return random.integers(0, 256, count * kind.itemsize, np.uint8).view(kind)
 
 
 def _around(centre: Values, kind: np.dtype[Any]) -> Values:
-    """The nearest numbers and their neighbours, up to four steps away."""
+    """Return the nearest representable numbers and those up to four ULPs away."""
     with quiet():
         nearest = np.asarray(centre).astype(kind)
     bits = np.dtype(f"i{kind.itemsize}")
@@ -60,7 +60,7 @@ def _around(centre: Values, kind: np.dtype[Any]) -> Values:
 
 
 def _near(centre: float, kind: np.dtype[Any], count: int, random: np.random.Generator) -> Values:
-    """At all distances from a number, on both sides."""
+    """Return numbers at all magnitudes of distance from a center, on both sides."""
     info = np.finfo(kind)
     return (centre + random.choice([-1.0, 1.0], count) * np.exp2(random.uniform(-info.nmant - 2, -1, count))).astype(
         kind
@@ -68,13 +68,13 @@ def _near(centre: float, kind: np.dtype[Any], count: int, random: np.random.Gene
 
 
 def _exponents(kind: np.dtype[Any]) -> tuple[float, float]:
-    """Binary logarithms of the least subnormal and the greatest number."""
+    """Return the binary logarithms of the smallest subnormal and the largest number."""
     info = np.finfo(kind)
     return float(info.minexp - info.nmant), float(info.maxexp)
 
 
 def _interval(name: str, kind: np.dtype[Any]) -> tuple[float, float]:
-    """Where a function has its detail."""
+    """Return the interval where a function varies most."""
     low, high = _exponents(kind)
     natural = (low * np.log(2) - 1, high * np.log(2) + 1)
     erfc_end = float(np.sqrt(-low * np.log(2)))
@@ -131,7 +131,7 @@ def _one(name: str, kind: np.dtype[Any], count: int, random: np.random.Generator
 
 
 def _angles(kind: np.dtype[Any], count: int, random: np.random.Generator) -> list[Values]:
-    """Multiples of pi/2 with their neighbours, small ones and huge ones, and angles up to the end of the range."""
+    """Return numbers around small and large multiples of pi/2, and angles up to the type's largest exponents."""
     top = min(_exponents(kind)[1] - 1, 1000)
     small = np.arange(1, max(count // 36, 8), dtype=np.float64)
     large = np.floor(np.exp2(random.uniform(10, 50, max(count // 36, 8))))
@@ -141,11 +141,16 @@ def _angles(kind: np.dtype[Any], count: int, random: np.random.Generator) -> lis
 
 
 def _pairs(name: str, kind: np.dtype[Any], count: int, random: np.random.Generator) -> list[Values]:
-    return {"pow": _powers, "atan2": _alike, "hypot": _alike, "div": _alike}[name](kind, count, random)
+    return {"pow": _powers, "atan2": _general_pairs, "hypot": _general_pairs, "div": _general_pairs}[name](
+        kind, count, random
+    )
 
 
 def _powers(kind: np.dtype[Any], count: int, random: np.random.Generator) -> list[Values]:
-    """Results over the whole range: from bases near 1 with great exponents to great bases with small ones."""
+    """Return operands of pow whose results cover the full range.
+
+    They are arbitrary bases, bases near 1, and bases of both signs with integer exponents.
+    """
     low, high = _exponents(kind)
     third = count // 3
     base = np.exp2(random.uniform(low, high, third))
@@ -162,8 +167,8 @@ def _powers(kind: np.dtype[Any], count: int, random: np.random.Generator) -> lis
         ]
 
 
-def _alike(kind: np.dtype[Any], count: int, random: np.random.Generator) -> list[Values]:
-    """Pairs of any exponents, and pairs of similar size."""
+def _general_pairs(kind: np.dtype[Any], count: int, random: np.random.Generator) -> list[Values]:
+    """Return pairs with random exponents, and pairs of similar magnitude."""
     half = count // 2
     size = np.exp2(random.uniform(-10, 10, half))
     first = size * random.uniform(-1, 1, half)

@@ -1,8 +1,7 @@
-"""Outputs whose order isn't specified: rows that invocations append, in whatever order they come.
+"""Outputs with rows in unspecified order, as when invocations append to them.
 
-Enters: what the user says of such outputs, and two sets of rows. Leaves: for each found row the expected one that it is
-compared with, so that a comparison names the rows that are too many, not those behind them. Rows are those of the first
-axis; outputs of one group have their rows in common (a key and its value).
+Found rows are matched with equal expected ones, so that a comparison names the superfluous rows rather than all rows
+after them. Rows run along the first axis. Outputs of one group share their rows, such as keys and values.
 """
 
 from __future__ import annotations
@@ -23,28 +22,31 @@ __all__ = ["Unordered", "aligned", "rows_of", "unordered_of"]
 
 Array = npt.NDArray[Any]
 
-_MOST_PAIRED = 1024
-"""Rows without an equal one that are paired with the nearest; more are paired in sorted order."""
+_MAX_PAIRED = 1024
+"""Maximum number of unmatched rows that are paired with the nearest; more are paired in sorted order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unordered:
-    """Outputs whose rows belong together and come in any order. `counter`: the output whose first element says how many
-    rows there are; what lies behind them is left alone. None: all of them."""
+    """Outputs whose rows belong together and may come in any order.
+
+    `counter`: the output whose first element is the number of valid rows; the others aren't compared. None: all are
+    valid.
+    """
 
     names: tuple[str, ...]
     counter: str | None = None
 
 
 def unordered_of(spec: KernelSpec, parts: Mapping[str, Sequence[str]], given: Any) -> tuple[Unordered, ...]:
-    """What `unordered=` means: a name, names, tuples of names, or a dictionary of these to a counter's name.
+    """Convert `unordered=`: a name, several names, tuples of names, or a dictionary from these to a counter's name.
 
-    parts: the arrays that a parameter is passed as; those of a struct belong together. Raises ArgumentError for what are
-    no outputs.
+    parts: the arrays that each parameter consists of; those of a struct belong together. Raises ArgumentError for
+    names that aren't outputs.
     """
     outputs = [p.name for p in spec.params if p.kind == "array" and p.mode != "in"]
     items: Any = given.items() if isinstance(given, Mapping) else [(i, None) for i in _listed(given)]
-    made = []
+    groups = []
     for names, counter in items:
         group = tuple(_listed(names))
         wrong = [n for n in (*group, *([] if counter is None else [counter])) if n not in outputs]
@@ -54,11 +56,11 @@ def unordered_of(spec: KernelSpec, parts: Mapping[str, Sequence[str]], given: An
                 f"unordered: {what}: expected names among {', '.join(outputs) or '(none)'}, as in unordered='y', "
                 "unordered=[('keys', 'values')] for rows in common, or unordered={'y': 'count'} with their number"
             )
-        made.append(Unordered(tuple(part for n in group for part in parts[n]), counter))
-    seen = [n for group in made for n in group.names]
+        groups.append(Unordered(tuple(part for n in group for part in parts[n]), counter))
+    seen = [n for group in groups for n in group.names]
     if len(set(seen)) < len(seen):
         raise ArgumentError("unordered: an output is named twice")
-    return tuple(made)
+    return tuple(groups)
 
 
 def _listed(given: Any) -> list[Any]:
@@ -70,7 +72,7 @@ def _listed(given: Any) -> list[Any]:
 
 
 def rows_of(group: Unordered, counts: Mapping[str, Any], extent: int) -> int:
-    """How many rows count: what the counter says, at most `extent`."""
+    """Return the number of valid rows: the counter's value, clamped to [0, extent]."""
     if group.counter is None or group.counter not in counts:
         return extent
     value = np.asarray(counts[group.counter]).reshape(-1)[:1]
@@ -78,8 +80,11 @@ def rows_of(group: Unordered, counts: Mapping[str, Any], extent: int) -> int:
 
 
 def aligned(found: Sequence[Array], expected: Sequence[Array], kinds: Sequence[DType]) -> list[Array]:
-    """The expected arrays with their rows put where the found arrays have equal ones; those that are left are put beside the
-    nearest. All have as many rows."""
+    """Reorder the rows of the expected arrays to match equal rows of the found ones; unmatched rows are paired with
+    the nearest.
+
+    All arrays must have the same number of rows.
+    """
     if not len(found[0]):
         return list(expected)
     mine = [f.reshape(len(f), -1) for f in found]
@@ -91,20 +96,22 @@ def aligned(found: Sequence[Array], expected: Sequence[Array], kinds: Sequence[D
 
 
 def _rounded(expected: Array, kind: DType) -> Array:
-    """Expected numbers as the output's type holds them."""
+    """Round expected numbers to the output's type."""
     with np.errstate(all="ignore"):
-        made = expected.astype(kind.numpy)
-        return decode(encode(made, kind), kind) if kind.is_float else made
+        converted = expected.astype(kind.numpy)
+        return decode(encode(converted, kind), kind) if kind.is_float else converted
 
 
 def _keys(columns: Sequence[Array]) -> Array:
-    """A key of bytes for each row; equal numbers have equal ones, NaN too."""
+    """Return a byte key per row; rows with equal numbers have equal keys, NaN included."""
     cells = []
     for column in columns:
-        held = column
-        if held.dtype.kind == "f":
-            held = np.where(np.isnan(held), held.dtype.type(np.nan), held + held.dtype.type(0))  # -0 + 0 is 0
-        cells.append(np.ascontiguousarray(held).view(np.uint8).reshape(len(held), -1))
+        values = column
+        if values.dtype.kind == "f":
+            values = np.where(
+                np.isnan(values), values.dtype.type(np.nan), values + values.dtype.type(0)
+            )  # turns -0 into 0
+        cells.append(np.ascontiguousarray(values).view(np.uint8).reshape(len(values), -1))
     packed = np.ascontiguousarray(np.concatenate(cells, axis=1))
     if packed.shape[1] == 0:
         return np.zeros(len(packed), np.uint8)
@@ -112,8 +119,11 @@ def _keys(columns: Sequence[Array]) -> Array:
 
 
 def _equal_rows(mine: Array, theirs: Array) -> tuple[Array, Array, Array]:
-    """For each of my rows the number of an equal one of theirs, each used once (-1: none); which of mine and of theirs are
-    left."""
+    """Match equal rows one to one.
+
+    Returns the index of a matching row in `theirs` for each row of `mine` (-1: none), and the indices of unmatched
+    rows in both.
+    """
     _, numbers = np.unique(np.concatenate([mine, theirs]), return_inverse=True)
     numbers = numbers.reshape(-1)
     one, two = _ranked(numbers[: len(mine)]), _ranked(numbers[len(mine) :])
@@ -123,28 +133,28 @@ def _equal_rows(mine: Array, theirs: Array) -> tuple[Array, Array, Array]:
 
 
 def _ranked(numbers: Array) -> list[tuple[int, int]]:
-    """Each number with how many equal ones come before it."""
+    """Pair each number with its count of earlier occurrences."""
     seen: dict[int, int] = {}
-    made = []
+    ranked = []
     for number in numbers.tolist():
         seen[number] = seen.get(number, -1) + 1
-        made.append((number, seen[number]))
-    return made
+        ranked.append((number, seen[number]))
+    return ranked
 
 
 def _paired(mine: Sequence[Array], theirs: Sequence[Array], left: Array, over: Array) -> tuple[Array, Array]:
-    """Rows without an equal one, mine beside theirs: in sorted order, or, with several columns, the nearest."""
+    """Pair unmatched rows: in sorted order, or, with several columns, with the nearest."""
     columns = sum(m.shape[1] for m in mine)
-    if columns == 1 or not 0 < len(left) <= _MOST_PAIRED:
+    if columns == 1 or not 0 < len(left) <= _MAX_PAIRED:
         return left[_order(mine, left)], over[_order(theirs, over)]
     with np.errstate(all="ignore"):
         ours = np.concatenate([m[left].astype(np.float64) for m in mine], axis=1)
-        rest = np.concatenate([t[over].astype(np.float64) for t in theirs], axis=1)
+        others = np.concatenate([t[over].astype(np.float64) for t in theirs], axis=1)
     chosen, free = [], np.ones(len(over), bool)
     for row in ours:
         with np.errstate(all="ignore"):
-            distance = np.abs(rest - row) / (np.abs(rest) + np.finfo(np.float32).tiny)
-        distance = np.where((rest == row) | (np.isnan(rest) & np.isnan(row)), 0.0, distance)
+            distance = np.abs(others - row) / (np.abs(others) + np.finfo(np.float32).tiny)
+        distance = np.where((others == row) | (np.isnan(others) & np.isnan(row)), 0.0, distance)
         worst = np.where(np.isnan(distance), np.inf, distance).max(axis=1, initial=0.0)
         candidates = np.flatnonzero(free)
         nearest = int(candidates[np.argmin(worst[candidates])])

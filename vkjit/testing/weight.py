@@ -1,7 +1,7 @@
-"""How much a launch has to do, before it is made: workgroups times loops.
+"""Estimate the work of a launch in advance: workgroups times loop iterations.
 
-Enters: a kernel and a case of huge extents. Leaves: whether the reference interpreter gets through it soon. A loop whose
-length isn't known beforehand counts as endless.
+Decides whether the reference interpreter can run a case of huge extents. For `is_light`, a loop whose trip count can't
+be bounded counts as endless.
 """
 
 from __future__ import annotations
@@ -26,47 +26,48 @@ from .reference import call_by_name
 __all__ = ["grid_of", "is_light", "is_short"]
 
 MOST_STEPS = 1 << 16
-"""Iterations of all workgroups together."""
+"""Maximum number of iterations, summed over all workgroups."""
 
 MOST_LANES = 1 << 24
-"""Iterations of all invocations together, if there are as many as elements."""
+"""Maximum number of iterations, summed over all invocations, assuming one per element."""
 
 
 def is_light(kernel: Kernel, case: Case, groups: Any) -> bool:
-    """Whether a launch of the case is over soon."""
+    """True if a launch of the case is short."""
     try:
-        wanted = grid_of(kernel, case, groups)
-        if wanted is None or math.prod(wanted) > MOST_STEPS:
+        grid = grid_of(kernel, case, groups)
+        if grid is None or math.prod(grid) > MOST_STEPS:
             return False
-        rounds = _rounds_of(kernel, case, wanted)
+        iterations = _iterations_of(kernel, case, grid)
     except (CompileError, ZeroDivisionError):
         return False
-    return rounds is not None and rounds * math.prod(wanted) <= MOST_STEPS
+    return iterations is not None and iterations * math.prod(grid) <= MOST_STEPS
 
 
 def is_short(kernel: Kernel, case: Case, groups: Any) -> bool:
-    """Whether one invocation of the case, among those of a long array, is over soon; a loop whose length isn't known counts as
-    one round."""
+    """True if a launch with one invocation per element is short; loops with unknown trip count are ignored."""
     try:
-        wanted = grid_of(kernel, case, groups)
-        rounds = None if wanted is None else _rounds_of(kernel, case, wanted)
+        grid = grid_of(kernel, case, groups)
+        iterations = None if grid is None else _iterations_of(kernel, case, grid)
     except (CompileError, ZeroDivisionError, AttributeError):
         return False
-    return rounds is None or rounds * max(case.size(), 1) <= MOST_LANES
+    return iterations is None or iterations * max(case.size(), 1) <= MOST_LANES
 
 
-def _rounds_of(kernel: Kernel, case: Case, grid: tuple[int, int, int]) -> int | None:
+def _iterations_of(kernel: Kernel, case: Case, grid: tuple[int, int, int]) -> int | None:
     ranks = {n: len(a.shape) for n, a in case.arrays().items()}
     module = module_of(kernel, case.dtypes, ranks, case.arguments)
     values = list(case.arguments.values())
     extents = {i: v.shape for i, v in enumerate(values) if isinstance(v, ArrayInput)}
     scalars = {i: v for i, v in enumerate(values) if isinstance(v, int)}
-    return _rounds(module, extents, scalars, grid)
+    return _iterations(module, extents, scalars, grid)
 
 
 def grid_of(kernel: Kernel, case: Case, groups: Any, device: Device | None = None) -> tuple[int, int, int] | None:
-    """The grid, counted in workgroups of one invocation for kernels that run over an array; `device` is that of functions that
-    ask for it."""
+    """Return the grid; for kernels that run over an array, in workgroups of one invocation.
+
+    `device` is passed to functions that compute the grid. None if the grid is unknown.
+    """
     if kernel.spec.over is not None:
         return math.prod(for_launch(kernel.expanded_spec, case.arguments)[kernel.spec.over].shape), 1, 1
     chosen = kernel._groups if groups is None else groups
@@ -79,10 +80,10 @@ def grid_of(kernel: Kernel, case: Case, groups: Any, device: Device | None = Non
     return int(padded[0]), int(padded[1]), int(padded[2])
 
 
-def _rounds(
+def _iterations(
     module: Module, extents: Mapping[int, Sequence[int]], scalars: Mapping[int, int], groups: tuple[int, int, int]
 ) -> int | None:
-    """Iterations of one invocation; None where a loop's length isn't known."""
+    """Return the number of iterations of one invocation; None if a trip count is unknown."""
     flat = Inline().run(LowerExits().run(clone_module(module)))
     intervals = Intervals(flat.kernel)
 

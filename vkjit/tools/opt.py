@@ -1,9 +1,9 @@
-"""`python -m vkjit.tools.opt FILE --passes fold,cse`: IR text in, passes, IR text out.
+"""`python -m vkjit.tools.opt FILE --passes fold,cse`: run passes over IR text, like LLVM's `opt`.
 
-FILE may be `-`. `--passes` takes names from `PASSES`, in order, or `pipeline` for all that a device without special
-features gets; `--list` tells them. `--form` is the form that the result is verified for (see `vkjit.ir.verify`); the module
-is verified between passes too. Exit status 1 with a message where a file can't be read or written, where the text can't be
-parsed or isn't valid, and where a pass has no such name or refuses the module.
+FILE may be `-`. `--passes` takes names from `PASSES`, in order, or `pipeline` for the pipeline of a device without
+special features; `--list` lists them. `--form` is the form that the result is verified for (see `vkjit.ir.verify`); the
+module is also verified between passes. Exits with status 1 and a message if a file can't be read or written, the IR
+can't be parsed or is invalid, or a pass is unknown or rejects the module.
 """
 
 from __future__ import annotations
@@ -106,15 +106,15 @@ PASSES: dict[str, Callable[[], Pass]] = {
     WidenAccess.name: WidenAccess,
     CheckUniformity.name: CheckUniformity,
 }
-"""Passes by name, with the options that the tool gives them."""
+"""Passes by name, with the options that the tool uses."""
 
 PIPELINES = {"pipeline": 2, "pipeline0": 0, "pipeline1": 1, "pipeline2": 2}
-"""Whole pipelines by name, with their levels."""
+"""Pipelines by name, with their optimization levels."""
 
 
 def run_passes(module: Module, names: Sequence[str], *, after: Callable[[str, Module], None] | None = None) -> Module:
-    """Runs passes by name; `pipeline`, `pipeline0` and `pipeline1` stand for whole pipelines. `after` is called with each
-    name and the module then. Raises VkjitError.
+    """Run passes by name; `pipeline`, `pipeline0`, `pipeline1` and `pipeline2` are whole pipelines. `after` is called
+    with the name and the module after each. Raises VkjitError.
     """
     for name in names:
         if name in PIPELINES:
@@ -131,7 +131,7 @@ def run_passes(module: Module, names: Sequence[str], *, after: Callable[[str, Mo
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; gives the exit status."""
+    """Run the command and return the exit status."""
     given = _parser().parse_args(arguments)
     if given.list:
         print("\n".join(_listing()))
@@ -185,15 +185,15 @@ def _run(given: argparse.Namespace) -> None:
     verify(module, given.form)
     if not given.each:
         parts.append(print_module(module, locations=given.locations))
-    made = "".join(parts)
+    text_out = "".join(parts)
     if given.output is None:
-        print(made, end="")
+        print(text_out, end="")
     else:
-        given.output.write_text(made, encoding="utf-8")
+        given.output.write_text(text_out, encoding="utf-8")
 
 
 def _listing() -> list[str]:
-    """A line for each pass: its name, and the first paragraph of its module's docstring."""
+    """Return a line for each pass: its name and the first paragraph of its module's docstring."""
     rows = {name: f"the whole pipeline at level {level}" for name, level in PIPELINES.items()}
     for name, make in PASSES.items():
         text = sys.modules[type(make()).__module__].__doc__ or ""

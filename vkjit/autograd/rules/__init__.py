@@ -1,4 +1,4 @@
-"""The gradients of all operations: one vector-Jacobian product per operation, in the table `tape.RULES`.
+"""Gradient rules: one vector-Jacobian product per operation, in the table `tape.RULES`.
 
 Importing this package fills the table. Rules are written with tensor operations, so they can be differentiated in turn.
 """

@@ -1,4 +1,4 @@
-"""Gradients of elementwise operations of two and three operands."""
+"""Gradients of elementwise operations with two or three operands."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def _power_slope(gradient: Any, base: Any, exponent: Any) -> Any:
     return gradient * where(exponent == 0, 0.0, exponent * base ** where(exponent == 0, 1.0, exponent - 1))
 
 
-def _extreme(name: str, wins: str) -> None:
-    """Of equal operands each gets half."""
+def _register_min_max(name: str, wins: str) -> None:
+    """Register the rule of a binary min/max; equal operands each get half of the gradient."""
 
     @rule(name, inputs=True)
     def _(node: Node, gradient: Any) -> tuple[Any, ...]:
@@ -81,7 +81,7 @@ def _extreme(name: str, wins: str) -> None:
         tie = a == b
 
         def share(mine: Any, other: Any) -> Any:
-            behind = getattr(mine, _OPPOSITE[wins])(other)  # no number is behind or ahead of NaN: both get all of it
+            behind = getattr(mine, _OPPOSITE[wins])(other)  # False if either is NaN: both get the full gradient
             return where(behind, 0.0, where(tie, half, gradient))
 
         left = fitted(node, 0, share(a, b)) if node.needs[0] else None
@@ -90,7 +90,7 @@ def _extreme(name: str, wins: str) -> None:
 
 _OPPOSITE = {"gt": "lt", "lt": "gt"}
 for _name, _wins in (("maximum", "gt"), ("fmax", "gt"), ("minimum", "lt"), ("fmin", "lt")):
-    _extreme(_name, _wins)
+    _register_min_max(_name, _wins)
 
 
 @rule("remainder", inputs=True)
@@ -123,7 +123,7 @@ def _trunc_divide(node: Node, gradient: Any) -> tuple[Any, ...]:
 def _atan2(node: Node, gradient: Any) -> tuple[Any, ...]:
     y, x = node.input(0), node.input(1)
     square = x * x + y * y
-    scaled = where(square == 0, 0.0, gradient / square)  # at the origin, as PyTorch has it
+    scaled = where(square == 0, 0.0, gradient / square)  # 0 at the origin, as in PyTorch
     left = fitted(node, 0, scaled * x) if node.needs[0] else None
     return left, fitted(node, 1, -scaled * y) if node.needs[1] else None
 

@@ -1,4 +1,4 @@
-"""What several gradient rules need."""
+"""Helpers shared by gradient rules."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["fitted", "sum_to"]
 
 
 def sum_to(gradient: Any, shape: tuple[int, ...]) -> Any:
-    """The gradient of an operand that was broadcast: summed over the axes along which it was stretched."""
+    """Return the gradient of a broadcast operand: summed over the axes along which it was stretched."""
     if gradient.shape == shape:
         return gradient
     missing = gradient.ndim - len(shape)
@@ -21,7 +21,7 @@ def sum_to(gradient: Any, shape: tuple[int, ...]) -> Any:
 
 
 def fitted(node: Node, position: int, gradient: Any) -> Any:
-    """The gradient summed to the shape of an operand; None where it isn't needed."""
+    """Return the gradient summed to the shape of an operand, or None if that operand needs no gradient."""
     edge = node.edges[position]
     if not node.needs[position] or edge is None:
         return None

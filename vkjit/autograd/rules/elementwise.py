@@ -1,4 +1,4 @@
-"""Gradients of elementwise operations of one operand."""
+"""Gradients of elementwise operations with one operand."""
 
 from __future__ import annotations
 
@@ -14,63 +14,63 @@ LN2, LN10 = math.log(2), math.log(10)
 TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
 
 
-def _of_input(name: str, slope: Callable[[Any, Any], Any]) -> None:
-    """A rule from the operand: slope(gradient, x)."""
+def _register_from_input(name: str, slope: Callable[[Any, Any], Any]) -> None:
+    """Register a rule that reads the operand: slope(gradient, x)."""
 
     @rule(name, inputs=True)
     def _(node: Node, gradient: Any) -> tuple[Any, ...]:
         return (slope(gradient, node.input(0)),)
 
 
-def _of_output(name: str, slope: Callable[[Any, Any], Any]) -> None:
-    """A rule from the result: slope(gradient, y)."""
+def _register_from_output(name: str, slope: Callable[[Any, Any], Any]) -> None:
+    """Register a rule that reads the result: slope(gradient, y)."""
 
     @rule(name, outputs=True)
     def _(node: Node, gradient: Any) -> tuple[Any, ...]:
         return (slope(gradient, node.output(0)),)
 
 
-def _flat(name: str) -> None:
-    """The gradient is zero wherever there is one."""
+def _register_zero(name: str) -> None:
+    """Register a rule whose gradient is zero everywhere."""
 
     @rule(name)
     def _(_node: Node, gradient: Any) -> tuple[Any, ...]:
         return (zeros_like(gradient),)
 
 
-_of_output("exp", lambda g, y: g * y)
-_of_output("exp2", lambda g, y: g * y * LN2)
-_of_output("expm1", lambda g, y: g * (y + 1))
-_of_input("log", lambda g, x: g / x)
-_of_input("log2", lambda g, x: g / (x * LN2))
-_of_input("log10", lambda g, x: g / (x * LN10))
-_of_input("log1p", lambda g, x: g / (x + 1))
-_of_output("sqrt", lambda g, y: g / (y * 2))
-_of_output("rsqrt", lambda g, y: g * y * y * y * -0.5)
-_of_input("sin", lambda g, x: g * x.cos())
-_of_input("cos", lambda g, x: g * -x.sin())
-_of_output("tan", lambda g, y: g * (y * y + 1))
-_of_input("asin", lambda g, x: g * (1 - x * x).rsqrt())
-_of_input("acos", lambda g, x: g * -(1 - x * x).rsqrt())
-_of_input("atan", lambda g, x: g / (x * x + 1))
-_of_input("sinh", lambda g, x: g * x.cosh())
-_of_input("cosh", lambda g, x: g * x.sinh())
-_of_input("asinh", lambda g, x: g * (x * x + 1).rsqrt())
-_of_input("acosh", lambda g, x: g * (x * x - 1).rsqrt())
-_of_input("atanh", lambda g, x: g / (1 - x * x))
-_of_input("erf", lambda g, x: g * TWO_OVER_ROOT_PI * (-(x * x)).exp())
-_of_input("erfc", lambda g, x: g * -TWO_OVER_ROOT_PI * (-(x * x)).exp())
-_of_input("logit", lambda g, x: g / (x * (1 - x)))
-_of_output("reciprocal", lambda g, y: -g * y * y)
-_of_input("square", lambda g, x: g * x * 2)
-_of_input("abs", lambda g, x: g * x.sign())
+_register_from_output("exp", lambda g, y: g * y)
+_register_from_output("exp2", lambda g, y: g * y * LN2)
+_register_from_output("expm1", lambda g, y: g * (y + 1))
+_register_from_input("log", lambda g, x: g / x)
+_register_from_input("log2", lambda g, x: g / (x * LN2))
+_register_from_input("log10", lambda g, x: g / (x * LN10))
+_register_from_input("log1p", lambda g, x: g / (x + 1))
+_register_from_output("sqrt", lambda g, y: g / (y * 2))
+_register_from_output("rsqrt", lambda g, y: g * y * y * y * -0.5)
+_register_from_input("sin", lambda g, x: g * x.cos())
+_register_from_input("cos", lambda g, x: g * -x.sin())
+_register_from_output("tan", lambda g, y: g * (y * y + 1))
+_register_from_input("asin", lambda g, x: g * (1 - x * x).rsqrt())
+_register_from_input("acos", lambda g, x: g * -(1 - x * x).rsqrt())
+_register_from_input("atan", lambda g, x: g / (x * x + 1))
+_register_from_input("sinh", lambda g, x: g * x.cosh())
+_register_from_input("cosh", lambda g, x: g * x.sinh())
+_register_from_input("asinh", lambda g, x: g * (x * x + 1).rsqrt())
+_register_from_input("acosh", lambda g, x: g * (x * x - 1).rsqrt())
+_register_from_input("atanh", lambda g, x: g / (1 - x * x))
+_register_from_input("erf", lambda g, x: g * TWO_OVER_ROOT_PI * (-(x * x)).exp())
+_register_from_input("erfc", lambda g, x: g * -TWO_OVER_ROOT_PI * (-(x * x)).exp())
+_register_from_input("logit", lambda g, x: g / (x * (1 - x)))
+_register_from_output("reciprocal", lambda g, y: -g * y * y)
+_register_from_input("square", lambda g, x: g * x * 2)
+_register_from_input("abs", lambda g, x: g * x.sign())
 for _name in ("floor", "ceil", "trunc", "round", "sign"):
-    _flat(_name)
+    _register_zero(_name)
 
-_of_output("relu", elementwise.relu_grad)
-_of_output("sigmoid", elementwise.sigmoid_grad)
-_of_output("tanh", elementwise.tanh_grad)
-_of_input("silu", elementwise.silu_grad)
+_register_from_output("relu", elementwise.relu_grad)
+_register_from_output("sigmoid", elementwise.sigmoid_grad)
+_register_from_output("tanh", elementwise.tanh_grad)
+_register_from_input("silu", elementwise.silu_grad)
 
 
 @rule("neg")

@@ -1,4 +1,4 @@
-"""Gradients of reading and writing at positions."""
+"""Gradients of gather, scatter and indexing operations."""
 
 from __future__ import annotations
 
@@ -46,23 +46,25 @@ def _scatter_add(node: Node, gradient: Any) -> tuple[Any, ...]:
 @rule("scatter")
 def _scatter(node: Node, gradient: Any) -> tuple[Any, ...]:
     dim, index = node.params["dim"], node.params["index"]
-    before = indexing.scatter(gradient, dim, index, 0) if node.needs[0] else None
-    return before, indexing.gather(gradient, dim, index) if node.needs[1] else None
+    of_x = indexing.scatter(gradient, dim, index, 0) if node.needs[0] else None
+    return of_x, indexing.gather(gradient, dim, index) if node.needs[1] else None
 
 
-def _written(node: Node, gradient: Any) -> tuple[Any, ...]:
+def _write_rule(node: Node, gradient: Any) -> tuple[Any, ...]:
     plan = node.params["plan"]
-    before = indexing.put(gradient, 0, plan=plan) if node.needs[0] else None
-    return before, fitted(node, 1, indexing.get_planned(gradient, plan)) if node.needs[1] else None
+    of_x = indexing.put(gradient, 0, plan=plan) if node.needs[0] else None
+    return of_x, fitted(node, 1, indexing.get_planned(gradient, plan)) if node.needs[1] else None
 
 
-rule("set_item")(_written)
-rule("put")(_written)
+rule("set_item")(_write_rule)
+rule("put")(_write_rule)
 
 
 @rule("scatter_combine", inputs=True, outputs=True)
 def _scatter_combine(node: Node, gradient: Any) -> tuple[Any, ...]:
-    """Products: gradient * result / factor, the only 0 of a place apart. Extremes: those that equal it share."""
+    """Products: gradient * result / factor; a single zero among the factors gets the product of the others. Min/max:
+    elements equal to the result share its gradient.
+    """
     dim, index, reduce = (node.params[k] for k in ("dim", "index", "reduce"))
     x, source, result = node.input(0), node.input(1), node.output(0)
     if reduce == "prod":
@@ -73,14 +75,14 @@ def _scatter_combine(node: Node, gradient: Any) -> tuple[Any, ...]:
 
 
 def where_at_least_one(count: Any) -> Any:
-    """Counts, 1 where they are 0."""
+    """Return the counts, with 0 replaced by 1."""
     return where(count < 1, 1.0, count)
 
 
 def _of_product(x: Any, source: Any, gradient: Any, dim: int, index: Any) -> tuple[Any, ...]:
-    empty, nothing = x == 0, source == 0
-    zeros = indexing.scatter_add(empty.to(gradient.dtype), dim, index, nothing.to(gradient.dtype))
-    factors, others = where(empty, 1.0, x), where(nothing, 1.0, source)
+    x_zero, source_zero = x == 0, source == 0
+    zeros = indexing.scatter_add(x_zero.to(gradient.dtype), dim, index, source_zero.to(gradient.dtype))
+    factors, others = where(x_zero, 1.0, x), where(source_zero, 1.0, source)
     product = scatter_reduce(factors, dim, index, others, "prod")  # without the zeros
     scaled = gradient * product
 
@@ -88,8 +90,8 @@ def _of_product(x: Any, source: Any, gradient: Any, dim: int, index: Any) -> tup
         alone = where(is_zero, where(count == 1, whole, 0.0), 0.0)
         return where(count == 0, whole / factor, alone)
 
-    at, number = indexing.gather(scaled, dim, index), indexing.gather(zeros, dim, index)
-    return of(factors, empty, scaled, zeros), of(others, nothing, at, number)
+    scaled_at, zeros_at = indexing.gather(scaled, dim, index), indexing.gather(zeros, dim, index)
+    return of(factors, x_zero, scaled, zeros), of(others, source_zero, scaled_at, zeros_at)
 
 
 @rule("compact")

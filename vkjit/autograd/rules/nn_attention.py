@@ -1,4 +1,4 @@
-"""Gradients of attention: kernels that compute scores again, or tensor operations where the gradient is to be differentiated."""
+"""Gradients of attention: kernels that recompute the scores, or tensor operations if the gradient itself is recorded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _attention(node: Node, gradient: Any, *_: Any) -> tuple[Any, ...]:
         results = (node.output(0), node.output(1))
         return *attention_gradients(gradient, (q, k, v, mask), results, node.needs, scale, causal), None
     kind, share = q.dtype, q.shape[1] // k.shape[1]
-    if kind.itemsize == 2:  # rounded once, at the end
+    if kind.itemsize == 2:  # compute in f32, round once at the end
         q, k, v, gradient = (t.to(dtypes.f32) for t in (q, k, v, gradient))
     keys, values = (repeat_interleave(t, share, 1) if share > 1 else t for t in (k, v))
     weights = composed_weights(q, keys, mask, scale, causal)
@@ -30,5 +30,5 @@ def _attention(node: Node, gradient: Any, *_: Any) -> tuple[Any, ...]:
     def of_group(x: Any) -> Any:
         return x.reshape(grouped).sum(2) if share > 1 else x
 
-    found = (slopes @ keys, of_group(slopes.mT @ q), of_group(weights.mT @ gradient))
-    return *(t.to(kind) for t in found), None
+    gradients = (slopes @ keys, of_group(slopes.mT @ q), of_group(weights.mT @ gradient))
+    return *(t.to(kind) for t in gradients), None

@@ -1,7 +1,7 @@
-"""Gradients of linear maps and convolutions.
+"""Gradients of linear layers and convolutions.
 
-The output, the input's gradient and the weights' gradient are one form, linear in each of three arrays; the gradient of
-each product is made of the other two.
+A convolution, its input gradient and its weight gradient are the three products of one trilinear form, so the gradient
+of each is computed by the other two.
 """
 
 from __future__ import annotations

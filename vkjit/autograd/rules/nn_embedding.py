@@ -1,4 +1,4 @@
-"""Gradients of embeddings, bags and dropout."""
+"""Gradients of embeddings, embedding bags and dropout."""
 
 from __future__ import annotations
 

@@ -14,31 +14,31 @@ from ..tape import Node, rule
 from .common import fitted
 
 
-def _both(node: Node, slope: Any) -> tuple[Any, ...]:
-    """Gradients of (x, target) where the loss depends on their difference."""
+def _difference_gradients(node: Node, slope: Any) -> tuple[Any, ...]:
+    """Return the gradients of (x, target) for a loss of their difference."""
     return fitted(node, 0, slope), fitted(node, 1, -slope) if node.needs[1] else None
 
 
 @rule("squared_difference", inputs=True)
 def _squared_difference(node: Node, gradient: Any) -> tuple[Any, ...]:
-    return _both(node, gradient * ((node.input(0) - node.input(1)) * 2))
+    return _difference_gradients(node, gradient * ((node.input(0) - node.input(1)) * 2))
 
 
 @rule("absolute_difference", inputs=True)
 def _absolute_difference(node: Node, gradient: Any) -> tuple[Any, ...]:
-    return _both(node, gradient * (node.input(0) - node.input(1)).sign())
+    return _difference_gradients(node, gradient * (node.input(0) - node.input(1)).sign())
 
 
 @rule("smooth_l1", inputs=True)
 def _smooth_l1(node: Node, gradient: Any) -> tuple[Any, ...]:
     beta = node.params["beta"]
-    return _both(node, gradient * ((node.input(0) - node.input(1)) / beta).clamp(-1.0, 1.0))
+    return _difference_gradients(node, gradient * ((node.input(0) - node.input(1)) / beta).clamp(-1.0, 1.0))
 
 
 @rule("huber", inputs=True)
 def _huber(node: Node, gradient: Any) -> tuple[Any, ...]:
     delta = node.params["delta"]
-    return _both(node, gradient * (node.input(0) - node.input(1)).clamp(-delta, delta))
+    return _difference_gradients(node, gradient * (node.input(0) - node.input(1)).clamp(-delta, delta))
 
 
 @rule("binary_entropy", inputs=True)
@@ -79,16 +79,16 @@ def _cross_entropy(node: Node, gradient: Any, _: Any) -> tuple[Any, ...]:
     ignored, smoothing = node.params["ignored"], node.params["smoothing"]
     if not is_grad_enabled():
         statistics = node.params["saved"].get("statistics")
-        made = cross_entropy_gradient(gradient, x, target, weight, statistics, ignored=ignored, smoothing=smoothing)
-        return made, None, None
+        of_input = cross_entropy_gradient(gradient, x, target, weight, statistics, ignored=ignored, smoothing=smoothing)
+        return of_input, None, None
     axis = 1 if x.ndim > 1 else 0
     probabilities = log_softmax(x, axis).exp()
     scale = node.output(1).detach()
-    here = gradient * (scale != 0).to(gradient.dtype)
+    masked_gradient = gradient * (scale != 0).to(gradient.dtype)
     picked = nll_gradient(gradient * (1 - smoothing), target, scale, shape=x.shape)
-    one = here * scale.to(gradient.dtype) * (1 - smoothing)
+    one = masked_gradient * scale.to(gradient.dtype) * (1 - smoothing)
     classes = x.shape[axis]
-    even = here.unsqueeze(axis) * (smoothing / classes)
+    even = masked_gradient.unsqueeze(axis) * (smoothing / classes)
     shape = [-1 if i == axis else 1 for i in range(x.ndim)]
     shares = even if weight is None else even * weight.reshape(shape)
     whole = even * classes if weight is None else even * weight.sum()
@@ -121,7 +121,7 @@ def _nll_gradient(node: Node, gradient: Any) -> tuple[Any, ...]:
     from ...tensor.nn_loss import _nll as forward
 
     scale = node.input(2)
-    target = arithmetic.where(scale != 0, node.input(1), 0)  # ignored rows name no class
+    target = arithmetic.where(scale != 0, node.input(1), 0)  # targets of ignored rows aren't valid classes
     picked, _ = forward(gradient, target, None, ignored=-(2**63))
     return picked * scale.to(picked.dtype), None, None
 

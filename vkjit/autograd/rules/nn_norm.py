@@ -1,4 +1,4 @@
-"""Gradients of normalisation: kernels, or tensor operations where the gradient is to be differentiated."""
+"""Gradients of normalization: kernels, or tensor operations if the gradient itself is recorded."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from ..tape import Node, rule
 
 
 def _composed(x: Any, axes: list[int], eps: float, *, center: bool = True) -> tuple[Any, Any]:
-    """(normalised x, scale) as recorded operations."""
+    """Return (normalized x, scale), computed with recorded operations."""
     distance = x - x.mean(axes, True) if center else x
     scale = ((distance * distance).mean(axes, True) + eps).rsqrt()
     return distance * scale, scale
 
 
 def _input_gradient(slope: Any, value: Any, scale: Any, axes: list[int], *, center: bool = True) -> Any:
-    """The gradient of x from that of the normalised x, as recorded operations."""
-    rest = value * (slope * value).mean(axes, True)
+    """Return the gradient of x from that of the normalized x, computed with recorded operations."""
+    correction = value * (slope * value).mean(axes, True)
     if center:
-        rest = rest + slope.mean(axes, True)
-    return scale * (slope - rest)
+        correction = correction + slope.mean(axes, True)
+    return scale * (slope - correction)
 
 
 @rule("layer_norm", inputs=True, outputs=True)
@@ -45,8 +45,8 @@ def _layer_norm(node: Node, gradient: Any, *_: Any) -> tuple[Any, ...]:
     )
 
 
-def _parameters(node: Node, sums: Any, products: Any) -> tuple[Any, Any]:
-    """The gradients of weight and bias from sums over each channel of each sample."""
+def _affine_gradients(node: Node, sums: Any, products: Any) -> tuple[Any, Any]:
+    """Return the gradients of weight and bias from sums per sample and channel."""
     weight = products.sum(0) if node.needs[1] else None
     return weight, sums.sum(0) if node.needs[2] else None
 
@@ -60,12 +60,12 @@ def _group_norm(node: Node, gradient: Any, *_: Any) -> tuple[Any, ...]:
     affine = Affine(n * c, d, False, c, groups, c // groups)
     mean, scale = node.output(1), node.output(2)
     sums, products = channel_sums(gradient, x, mean, scale, affine)
-    found = None
+    of_input = None
     if node.needs[0]:
         weighted = (s if weight is None else s * weight.to(s.dtype) for s in (sums, products))
         first, second = (w.reshape(n * groups, c // groups).sum(1) for w in weighted)
-        found = channel_gradient(gradient, x, mean, scale, weight, (first, second), 1 / (c // groups * d), affine)
-    return (found, *_parameters(node, sums, products))
+        of_input = channel_gradient(gradient, x, mean, scale, weight, (first, second), 1 / (c // groups * d), affine)
+    return (of_input, *_affine_gradients(node, sums, products))
 
 
 def _composed_group_norm(node: Node, gradient: Any, x: Any, weight: Any, groups: int) -> tuple[Any, ...]:
@@ -97,11 +97,11 @@ def _batch_norm(node: Node, gradient: Any, *_: Any) -> tuple[Any, ...]:
     affine = Affine(n * c, d, False, c, 0, 1)
     mean, scale = node.output(1), node.output(3)
     sums, products = channel_sums(gradient, x, mean, scale, affine)
-    found = None
+    of_input = None
     if node.needs[0]:
         first, second = (s.sum(0) if weight is None else s.sum(0) * weight.to(s.dtype) for s in (sums, products))
-        found = channel_gradient(gradient, x, mean, scale, weight, (first, second), 1 / max(1, n * d), affine)
-    return (found, *_parameters(node, sums, products))
+        of_input = channel_gradient(gradient, x, mean, scale, weight, (first, second), 1 / max(1, n * d), affine)
+    return (of_input, *_affine_gradients(node, sums, products))
 
 
 @rule("fixed_norm", inputs=True)

@@ -1,4 +1,8 @@
-"""Gradients of pooling. Each gradient is linear, and the gradient of that is the pooling again, at the same places."""
+"""Gradients of pooling.
+
+For fixed source locations pooling is linear, so the gradient of a pooling gradient is the pooling itself, at the same
+locations.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradients of softmax and log-softmax: one kernel, or tensor operations where the gradient is to be differentiated."""
+"""Gradients of softmax and log-softmax: one kernel, or tensor operations if the gradient itself is recorded."""
 
 from __future__ import annotations
 

@@ -12,12 +12,12 @@ from ..tape import Node, rule
 
 
 def _spread(node: Node, value: Any) -> Any:
-    """A reduced value back at the shape of the operand, by stretching."""
+    """Expand a reduced value to the operand's shape."""
     edge = node.edges[0]
     assert edge is not None
     axes = node.params["axes"]
-    kept = tuple(1 if i in axes else e for i, e in enumerate(edge.shape))
-    return expand(reshape(value, kept), edge.shape)
+    kept_shape = tuple(1 if i in axes else e for i, e in enumerate(edge.shape))
+    return expand(reshape(value, kept_shape), edge.shape)
 
 
 def _count(node: Node) -> int:
@@ -48,8 +48,10 @@ def _prod(node: Node, gradient: Any) -> tuple[Any, ...]:
     return (_spread(node, gradient) * slope,)
 
 
-def _of_extreme(name: str) -> None:
-    """Elements that equal the extreme share its gradient; where the extreme is NaN all of them are NaN."""
+def _register_min_max(name: str) -> None:
+    """Register the rule of a min/max reduction: elements equal to the result share its gradient; with a NaN result all
+    gradients are NaN.
+    """
 
     @rule(name, inputs=True, outputs=True)
     def _(node: Node, gradient: Any) -> tuple[Any, ...]:
@@ -59,13 +61,13 @@ def _of_extreme(name: str) -> None:
         return (hit * _spread(node, gradient) / hit.sum(axes, True),)
 
 
-_of_extreme("amax")
-_of_extreme("amin")
+_register_min_max("amax")
+_register_min_max("amin")
 
 
 @rule("shared_value", inputs=True)
 def _shared_value(node: Node, gradient: Any) -> tuple[Any, ...]:
-    """As `amax`, of NaN those that are NaN."""
+    """Elements equal to the value share its gradient; for a NaN value, the elements that are NaN do."""
     x, value = node.input(0), node.input(1)
     hit = where(value == value, x == value, x != x).to(x.dtype)
     return hit * (gradient / hit.sum()), None

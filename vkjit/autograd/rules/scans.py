@@ -1,4 +1,4 @@
-"""Gradients of running sums and products, triangles and padding."""
+"""Gradients of cumulative operations, triangular parts and padding."""
 
 from __future__ import annotations
 
@@ -10,34 +10,38 @@ from ...tensor.arithmetic import where
 from ..tape import Node, rule
 
 
-def _sums_from_the_end(x: Any, dim: int) -> Any:
+def _reverse_cumsum(x: Any, dim: int) -> Any:
     return views.backwards(running.cumsum(views.backwards(x, dim), dim, dtype=x.dtype), dim)
 
 
 @rule("cumsum")
 def _cumsum(node: Node, gradient: Any) -> tuple[Any, ...]:
-    return (_sums_from_the_end(gradient, node.params["dim"]),)
+    return (_reverse_cumsum(gradient, node.params["dim"]),)
 
 
 @rule("cumprod", inputs=True)
 def _cumprod(node: Node, gradient: Any) -> tuple[Any, ...]:
-    """Before the first 0 of a line: sums of gradient * result from the end, over x. At it: the same with the 0 left out
-    of the products. After it: 0.
+    """Distinguish elements by the first zero of their row.
+
+    Before it: the reverse cumulative sum of gradient * result, divided by x. At it: the same sum with that zero left
+    out of the products. After it: 0.
     """
     x, dim = node.input(0), node.params["dim"]
     zeros = running.cumsum((x == 0).to(gradient.dtype), dim)
     first = (zeros == 1) & (x == 0)
     without = where(first, 1.0, x.to(gradient.dtype))
     products = running.cumprod(without, dim)
-    before = where(zeros == 0, gradient * products, 0.0)
+    before_first = where(zeros == 0, gradient * products, 0.0)
     at = where(zeros >= 1, gradient * products, 0.0)
-    usual = _sums_from_the_end(before, dim) / where(zeros == 0, x, 1.0)
-    return (where(first, _sums_from_the_end(at, dim), where(zeros == 0, usual, 0.0)),)
+    regular = _reverse_cumsum(before_first, dim) / where(zeros == 0, x, 1.0)
+    return (where(first, _reverse_cumsum(at, dim), where(zeros == 0, regular, 0.0)),)
 
 
 @rule("logcumsumexp", inputs=True)
 def _logcumsumexp(node: Node, gradient: Any) -> tuple[Any, ...]:
-    """exp(x) times the sums from the end of gradient * exp(-result), positive and negative gradients apart."""
+    """exp(x) times the reverse cumulative sum of gradient * exp(-result), for positive and negative gradients
+    separately.
+    """
     wide = dtypes.f64 if "f64" in gradient.device.caps.dtypes else dtypes.f32
     x, gradient, dim = node.input(0).to(wide), gradient.to(wide), node.params["dim"]
     y = running.logcumsumexp(x, dim)

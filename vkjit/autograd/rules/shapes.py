@@ -1,4 +1,4 @@
-"""Gradients of windows, and of parts put in."""
+"""Gradients of sliding windows, and of reading and replacing strided parts."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ def _windows(node: Node, gradient: Any) -> tuple[Any, ...]:
     assert edge is not None
     dim, size, step = (node.params[k] for k in ("dim", "size", "step"))
     count = gradient.shape[dim]
-    places = (np.arange(count)[:, None] * step + np.arange(size)).reshape(-1)
-    index = creation.upload(places.astype(np.int64), dtypes.i64, gradient.device)
-    lines = views.movedim(gradient, -1, dim + 1)
-    flat = views.reshape(lines, (*edge.shape[:dim], count * size, *edge.shape[dim + 1 :]))
+    indices = (np.arange(count)[:, None] * step + np.arange(size)).reshape(-1)
+    index = creation.upload(indices.astype(np.int64), dtypes.i64, gradient.device)
+    moved = views.movedim(gradient, -1, dim + 1)
+    flat = views.reshape(moved, (*edge.shape[:dim], count * size, *edge.shape[dim + 1 :]))
     zeros = creation.zeros(edge.shape, dtype=gradient.dtype, device=gradient.device)
     return (indexing.index_add(zeros, dim, index, flat),)
 
 
 @operation("part_of")
 def part_of(x: Tensor, *, shape: tuple[int, ...], strides: tuple[int, ...], start: int) -> Tensor:
-    """The part of x's C order with this shape and these strides, copied."""
+    """Return a copy of the part of x, taken in C order, with the given shape, strides and start."""
     return views.strided(x.detach().contiguous(), shape, strides, start).clone()
 
 
@@ -43,10 +43,10 @@ def _part_of(node: Node, gradient: Any) -> tuple[Any, ...]:
     zeros = creation.zeros(edge.shape, dtype=gradient.dtype, device=gradient.device)
     if not overlaps_itself(shape, strides):
         return (replace_part(zeros, gradient, **node.params),)
-    places = np.full(shape, start, np.int64)
+    offsets = np.full(shape, start, np.int64)
     for axis, (extent, stride) in enumerate(zip(shape, strides, strict=True)):
-        places += (np.arange(extent) * stride).reshape((-1,) + (1,) * (len(shape) - 1 - axis))
-    index = creation.upload(places.reshape(-1), dtypes.i64, gradient.device)
+        offsets += (np.arange(extent) * stride).reshape((-1,) + (1,) * (len(shape) - 1 - axis))
+    index = creation.upload(offsets.reshape(-1), dtypes.i64, gradient.device)
     line = views.reshape(zeros, (zeros.numel(),))
     summed = indexing.index_add(line, 0, index, views.reshape(gradient, (gradient.numel(),)))
     return (views.reshape(summed, edge.shape),)

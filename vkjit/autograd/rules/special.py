@@ -38,9 +38,9 @@ def _sinc(node: Node, gradient: Any) -> tuple[Any, ...]:
 
 @rule("logaddexp", inputs=True)
 def _logaddexp(node: Node, gradient: Any) -> tuple[Any, ...]:
-    """Each operand's share is its part of the sum: 1 / (1 + exp(other - own))."""
+    """Each operand's derivative is its share of the sum: 1 / (1 + exp(other - own))."""
     a, b = node.input(0), node.input(1)
-    same = a == b  # also of equal infinities
+    same = a == b  # includes equal infinities, whose difference is NaN
     difference = where(same, 0.0, a - b)
     left = fitted(node, 0, gradient * difference.sigmoid()) if node.needs[0] else None
     return left, fitted(node, 1, gradient * (-difference).sigmoid()) if node.needs[1] else None

@@ -1,4 +1,4 @@
-"""Gradients of views and copies: the view undone, or the values put back in their place."""
+"""Gradients of views and copies: the inverse view, or zeros with the gradient written to the selected part."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _expand(node: Node, gradient: Any) -> tuple[Any, ...]:
 
 @operation("unslice")
 def unslice(gradient: Tensor, *, shape: tuple[int, ...], **part: Any) -> Tensor:
-    """Zeros of `shape` with the gradient in place of the slice that it belongs to."""
+    """Return zeros of `shape` with the gradient written to a slice."""
     out = creation.zeros(shape, dtype=gradient.dtype, device=gradient.device)
     copies.copy_values(gradient._array, views.slice_view(out, **part)._array)
     return out
@@ -55,7 +55,7 @@ def _unslice(node: Node, gradient: Any) -> tuple[Any, ...]:
 
 @operation("undiagonal")
 def undiagonal(gradient: Tensor, *, shape: tuple[int, ...], offset: int) -> Tensor:
-    """Zeros of `shape` with the gradient on a diagonal."""
+    """Return zeros of `shape` with the gradient written to a diagonal."""
     out = creation.zeros(shape, dtype=gradient.dtype, device=gradient.device)
     copies.copy_values(gradient._array, views._diagonal(out, offset=offset)._array)
     return out
@@ -92,8 +92,8 @@ def _move(node: Node, gradient: Any) -> tuple[Any, ...]:
 
 @rule("copy")
 def _copy(node: Node, gradient: Any) -> tuple[Any, ...]:
-    before = creation.zeros_like(gradient) if node.needs[0] else None
-    return before, fitted(node, 1, gradient)
+    of_target = creation.zeros_like(gradient) if node.needs[0] else None
+    return of_target, fitted(node, 1, gradient)
 
 
 @rule("fill")
@@ -104,13 +104,13 @@ def _fill(_node: Node, gradient: Any) -> tuple[Any, ...]:
 @rule("cat")
 def _cat(node: Node, gradient: Any) -> tuple[Any, ...]:
     dim = node.params["dim"]
-    found = []
+    gradients = []
     start = 0
     for edge, size in zip(node.edges, _sizes(node, dim), strict=True):
         needed = edge is not None and edge.requires_grad
-        found.append(views.narrow(gradient, dim, start, size) if needed else None)
+        gradients.append(views.narrow(gradient, dim, start, size) if needed else None)
         start += size
-    return tuple(found)
+    return tuple(gradients)
 
 
 def _sizes(node: Node, dim: int) -> list[int]:

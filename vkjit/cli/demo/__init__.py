@@ -1,7 +1,8 @@
-"""`python -m vkjit demo`: the product in one run.
+"""`python -m vkjit demo`: a tour of the library.
 
-Part 1 runs image kernels on a photograph, part 2 trains a small network on handwritten digits, part 3 lets a property test
-find a bug in a user's kernel. Everything is checked against a reference, and files are written to an output folder.
+Part 1 runs image kernels on a photograph, part 2 trains a small network on handwritten digits, part 3 finds a bug in a
+user's kernel with a property test. Everything is checked against a reference, and files are written to an output
+folder.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ PARTS = ("photo", "training", "property")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the command."""
+    """Add the command's arguments."""
     parser.add_argument(
         "image", nargs="?", type=Path, help="a picture of your own (default: a photograph that ships with scikit-learn)"
     )
@@ -44,7 +45,7 @@ def _explain_missing_driver(report: Report, kind: str, error: DriverNotFoundErro
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs the parts in order; exit code 1 when a check fails."""
+    """Run the parts in order. Exit code 1 if a check fails."""
     report = Report()
     device = default_device() if arguments.device is None else _named(arguments.device)
     report.line(f"device: {device.name} ({device.caps.kind})")

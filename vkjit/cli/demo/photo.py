@@ -1,6 +1,6 @@
 """Part 1 of the demo: image kernels on a photograph, each checked against NumPy.
 
-Separable blur through shared memory, Sobel edges, histogram with atomics, bilinear resize.
+A separable blur in shared memory, Sobel edges, a histogram with atomics, and a bilinear resize.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ __all__ = ["load_photograph", "run"]
 Image = npt.NDArray[np.float32]
 RADIUS, LINE, BINS = 6, 128, 256
 UNIT = 2.0**-24
-"""Half a unit in the last place of f32 at 1."""
+"""The unit roundoff of f32: half a unit in the last place at 1."""
 
 
 @vk.kernel(groups=lambda image: (vk.cdiv(image.shape[1], LINE), image.shape[0]), local=LINE)
 def blur_rows(image: vk.In[vk.f32, "H W"], weights: vk.In[vk.f32, "K"], out: vk.Out[vk.f32, "H W"]):
-    """Blurs along the rows; the border repeats the outermost pixel."""
+    """Blur along the rows; the border repeats the outermost pixel."""
     line = vk.shared(vk.f32, LINE + 2 * RADIUS)
     lane, row = vk.local_id(0), vk.group_id(1)
     start = vk.group_id(0) * LINE - RADIUS
@@ -45,7 +45,7 @@ def blur_rows(image: vk.In[vk.f32, "H W"], weights: vk.In[vk.f32, "K"], out: vk.
 
 @vk.kernel(over="out")
 def sobel(image: vk.In[vk.f32, "H W"], out: vk.Out[vk.f32, "H W"]):
-    """Strength of the edges; zero outside of the image."""
+    """Gradient magnitude; pixels outside of the image count as zero."""
     y, x = vk.index()
     gx, gy = vk.f32(0), vk.f32(0)
     for d in vk.unroll(-1, 2):
@@ -57,7 +57,7 @@ def sobel(image: vk.In[vk.f32, "H W"], out: vk.Out[vk.f32, "H W"]):
 
 @vk.kernel(groups=lambda values: max(1, min(64, vk.cdiv(values.shape[0], BINS))), local=BINS)
 def histogram(values: vk.In[vk.u8, "N"], counts: vk.InOut[vk.i32, "256"]):
-    """Counts per grey level: shared memory per workgroup, then one atomic per bin."""
+    """Histogram of grey levels: accumulated in shared memory per workgroup, then one atomic per bin."""
     own = vk.shared(vk.i32, BINS)
     lane = vk.local_id(0)
     own[lane] = 0
@@ -70,7 +70,7 @@ def histogram(values: vk.In[vk.u8, "N"], counts: vk.InOut[vk.i32, "256"]):
 
 @vk.kernel(over="out")
 def resize(image: vk.In[vk.f32, "H W"], out: vk.InOut[vk.f32, "P Q"]):
-    """Bilinear resize, pixel centres aligned."""
+    """Bilinear resize with half-pixel centers."""
     y, x = vk.index()
     sy = (vk.f32(y) + 0.5) * (vk.f32(image.shape[0]) / vk.f32(out.shape[0])) - 0.5
     sx = (vk.f32(x) + 0.5) * (vk.f32(image.shape[1]) / vk.f32(out.shape[1])) - 0.5
@@ -85,7 +85,7 @@ def resize(image: vk.In[vk.f32, "H W"], out: vk.InOut[vk.f32, "P Q"]):
 
 
 def load_photograph(path: Path | None) -> tuple[Image, str]:
-    """Grey values from 0 to 1, and where they come from."""
+    """Return grey values from 0 to 1, and a description of the source."""
     try:
         from PIL import Image as PillowImage
     except ImportError:
@@ -106,13 +106,13 @@ def load_photograph(path: Path | None) -> tuple[Image, str]:
 
 
 def gaussian(sigma: float = 2.5) -> Image:
-    """Normalised weights of the blur."""
+    """Return the normalized weights of the blur."""
     weights = np.exp(-0.5 * (np.arange(-RADIUS, RADIUS + 1) / sigma) ** 2)
     return np.asarray(weights / weights.sum(), dtype=np.float32)
 
 
 def blur(image: Image) -> Image:
-    """Rows, then columns through the transposed picture."""
+    """Blur the rows, then the columns by transposing the image."""
     weights = gaussian()
     rows = blur_rows(image, weights)
     return np.ascontiguousarray(blur_rows(np.ascontiguousarray(rows.T), weights).T)
@@ -150,7 +150,7 @@ def _reference_resize(image: Image, shape: tuple[int, int]) -> npt.NDArray[np.fl
 
 
 def _timed(job: Callable[[], Any]) -> tuple[Any, float, float]:
-    """A job's result, the time of its first run (with compilation) and of its second, in milliseconds."""
+    """Return a job's result and the times of its first run (with compilation) and second run, in milliseconds."""
     start = time.perf_counter()
     job()
     first = time.perf_counter() - start
@@ -178,7 +178,7 @@ def _resized(image: Image) -> Image:
 
 
 def run(report: Report, arguments: argparse.Namespace) -> None:
-    """Runs and checks the four kernels; writes PNG files."""
+    """Run and check the four kernels; write PNG files."""
     image, source = load_photograph(arguments.image)
     report.title(f"Kernels on a photograph: {source}, {image.shape[0]} x {image.shape[1]} pixels")
     before = compiler.TIMES.count
@@ -204,7 +204,7 @@ def run(report: Report, arguments: argparse.Namespace) -> None:
 
 
 def _check(report: Report, image: Image, results: dict[str, Any]) -> None:
-    """Compares with NumPy in double precision; the bounds count the roundings of f32."""
+    """Compare with NumPy in double precision. The bounds count the roundings of f32."""
     taps = 2 * RADIUS + 1
     error = float(np.abs(results["blur"] - _reference_blur(image)).max())
     report.check("blur", error <= 4 * taps * UNIT, f"largest difference from NumPy {error:.1e}")
@@ -213,8 +213,8 @@ def _check(report: Report, image: Image, results: dict[str, Any]) -> None:
     expected = np.bincount((image * 255 + 0.5).astype(np.uint8).reshape(-1), minlength=BINS)
     same = bool(np.array_equal(results["histogram"], expected))
     report.check("histogram", same, f"{int(results['histogram'].sum())} pixels counted, equal to NumPy: {same}")
-    found = results["resize"]
-    error = float(np.abs(found - _reference_resize(image, found.shape)).max())
-    # a coordinate of up to `width` in f32 is off by width * 2^-24 pixels, times a contrast of at most 1 per axis
+    resized = results["resize"]
+    error = float(np.abs(resized - _reference_resize(image, resized.shape)).max())
+    # a coordinate of up to `width` in f32 has an error of width * 2^-24 pixels; the gradient is at most 1 per axis
     bound = (4 * sum(image.shape) + 16) * UNIT
     report.check("resize", error <= bound, f"largest difference from NumPy {error:.1e}")

@@ -1,8 +1,7 @@
-"""Part 3 of the demo: a property test finds a mistake in a user's kernel.
+"""Part 3 of the demo: a property test finds a bug in a user's kernel.
 
-A blur along rows works tile by tile and forgets the last, partial tile. On a photograph whose width is a multiple of
-the tile it looks right. The test finds the smallest image that shows the mistake, its line, and lets the mended
-kernel pass.
+The kernel blurs rows tile by tile and skips the last, partial tile. On a photograph whose width is a multiple of the
+tile size it appears correct. The test finds the smallest failing image and the faulty line; the fixed kernel passes.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ __all__ = ["run"]
 
 TILE = 64
 LIMIT = 20.0
-"""Seconds that the search may take."""
+"""Time limit of the search in seconds."""
 
 
 @vk.kernel(groups=lambda image: (image.shape[1] // TILE, image.shape[0]), local=TILE)
 def soften(image: vk.In[vk.f32, "H W"], out: vk.Out[vk.f32, "H W"]):
-    """Mean of each pixel and its two neighbours. The mistake: widths that aren't multiples of TILE."""
+    """Mean of each pixel and its two horizontal neighbors. The bug: widths that aren't multiples of TILE."""
     y, x = vk.group_id(1), vk.global_id(0)
     left, right = vk.max(x - 1, 0), vk.min(x + 1, image.shape[1] - 1)
     out.put(y, x, (image.get(y, left, pad=0) + image.get(y, x, pad=0) + image.get(y, right, pad=0)) / 3.0)
@@ -37,7 +36,7 @@ def soften(image: vk.In[vk.f32, "H W"], out: vk.Out[vk.f32, "H W"]):
 
 @vk.kernel(groups=lambda image: (vk.cdiv(image.shape[1], TILE), image.shape[0]), local=TILE)
 def soften_fixed(image: vk.In[vk.f32, "H W"], out: vk.Out[vk.f32, "H W"]):
-    """The same with a workgroup for the last, partial tile."""
+    """The fixed kernel, with a workgroup for the last, partial tile."""
     y, x = vk.group_id(1), vk.global_id(0)
     left, right = vk.max(x - 1, 0), vk.min(x + 1, image.shape[1] - 1)
     out.put(y, x, (image.get(y, left, pad=0) + image.get(y, x, pad=0) + image.get(y, right, pad=0)) / 3.0)
@@ -52,13 +51,13 @@ def reference(image: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def line_of(kernel: Kernel, text: str) -> int:
-    """The number of the kernel's line that holds `text`."""
+    """Return the number of the kernel's source line that contains `text`."""
     lines, first = inspect.getsourcelines(kernel.spec.fn)
     return first + next(i for i, line in enumerate(lines) if text in line)
 
 
 def run(report: Report, arguments: argparse.Namespace) -> None:
-    """Tests both kernels; writes the program that reproduces the failure."""
+    """Test both kernels; write a program that reproduces the failure."""
     report.title("A property test finds a mistake in a kernel")
     try:
         from ...testing._extra import load_hypothesis
@@ -81,7 +80,7 @@ def run(report: Report, arguments: argparse.Namespace) -> None:
 
 
 def _find(report: Report, arguments: argparse.Namespace) -> None:
-    """Searches for the mistake and checks that what is found is minimal."""
+    """Search for the bug and check that the failure is minimal."""
     start = time.perf_counter()
     try:
         vk.testing.check_kernel(soften, reference)
@@ -92,7 +91,7 @@ def _find(report: Report, arguments: argparse.Namespace) -> None:
         script = failure.write_script(arguments.out / "failure.py")
         report.line(f"  wrote {script}, which reproduces it")
         minimal = failure.dims == {"H": 1, "W": 1}
-        # the grid's line, or that of the store which isn't reached, where no time was left to find the change that mends it
+        # the grid's line, or that of the unreached store if there was no time to find a fix by mutation
         expected = [line_of(soften, "groups="), line_of(soften, "out.put(")]
         at_line = bool(failure.lines) and failure.lines[0].line in expected
         report.check("mistake found", seconds < LIMIT, f"in {seconds:.1f} s, limit {LIMIT:.0f} s")

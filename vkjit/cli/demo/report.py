@@ -1,4 +1,4 @@
-"""What the demo prints: lines, checks, tables; plain text, with rich where it is installed."""
+"""Console output of the demo: lines, checks and tables; with rich if it is installed, else plain text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Report:
-    """Collects whether a check failed while it prints."""
+    """Prints the demo's output; `failed` is True if any check failed."""
 
     def __init__(self) -> None:
         self.failed = False
@@ -23,14 +23,14 @@ class Report:
             self._rich = Console(highlight=False, soft_wrap=True)
 
     def line(self, text: str = "") -> None:
-        """One line of text."""
+        """Print one line of text."""
         if self._rich is None:
             print(text, flush=True)
         else:
             self._rich.print(text, markup=False)
 
     def title(self, text: str) -> None:
-        """The heading of a part."""
+        """Print the heading of a part."""
         self.line()
         if self._rich is None:
             self.line(f"== {text}")
@@ -38,12 +38,12 @@ class Report:
             self._rich.rule(text, align="left")
 
     def check(self, name: str, good: bool, detail: str) -> None:
-        """One check against a reference."""
+        """Print the result of one check against a reference."""
         self.failed = self.failed or not good
         self.line(f"  {'ok    ' if good else 'FAILED'} {name}: {detail}")
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """A small table."""
+        """Print a small table."""
         if self._rich is not None:
             from rich.table import Table
 
@@ -57,7 +57,7 @@ class Report:
             self.line("  " + "  ".join(str(cell).ljust(width) for cell, width in zip(row, widths, strict=True)))
 
     def progress(self, items: Iterable[T], total: int, text: str) -> Iterator[T]:
-        """Goes through `items` behind a progress bar where a terminal can show one."""
+        """Iterate over `items` with a progress bar if the terminal supports one."""
         if self._rich is None or not self._rich.is_terminal:
             yield from items
             return

@@ -1,7 +1,7 @@
-"""Part 2 of the demo: a small convolutional network learns scikit-learn's handwritten digits.
+"""Part 2 of the demo: train a small convolutional network on scikit-learn's handwritten digits.
 
-Every fifth of the 1,797 images is kept for the test. The reference interpreter gets a smaller network, fewer rounds and
-a lower bar, so that the whole demo stays short there too.
+Every fifth of the 1,797 images is held out for testing. On the reference interpreter, the network is smaller, training
+has fewer epochs and the required accuracy is lower, so that the demo stays short.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BARS = "▁▂▃▄▅▆▇█"
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How large the network is, how long it learns, and which test accuracy counts as success."""
+    """Network size, training length and the required test accuracy."""
 
     channels: int
     batch: int
@@ -46,7 +46,7 @@ SMALL = Budget(channels=4, batch=32, epochs=3, least=0.90)
 
 
 def load_digits() -> tuple[Array, Array, Array, Array]:
-    """Training and test images (N, 1, 8, 8) from 0 to 1, and their labels."""
+    """Return training images and labels, then test images and labels; images are (N, 1, 8, 8) with values from 0 to 1."""
     try:
         from sklearn.datasets import load_digits as load
     except ImportError:
@@ -58,7 +58,7 @@ def load_digits() -> tuple[Array, Array, Array, Array]:
 
 
 def make_model(channels: int) -> nn.Sequential:
-    """(N, 1, 8, 8) -> (N, 10)."""
+    """Return the network: (N, 1, 8, 8) -> (N, 10)."""
     return nn.Sequential(
         nn.Conv2d(1, channels, 3, padding=1),
         nn.ReLU(),
@@ -71,7 +71,7 @@ def make_model(channels: int) -> nn.Sequential:
 
 
 def batches(x: Array, y: Array, budget: Budget) -> Iterator[tuple[int, vk.Tensor, vk.Tensor]]:
-    """The epoch and its shuffled batches; what is left over at the end of an epoch is not used."""
+    """Yield each epoch's shuffled batches with the epoch number; the last, partial batch is dropped."""
     for epoch in range(budget.epochs):
         order = np.random.default_rng(SEED + epoch).permutation(len(x))
         for start in range(0, len(x) - budget.batch + 1, budget.batch):
@@ -80,7 +80,7 @@ def batches(x: Array, y: Array, budget: Budget) -> Iterator[tuple[int, vk.Tensor
 
 
 def train(report: Report, model: nn.Module, x: Array, y: Array, budget: Budget) -> Array:
-    """Learns behind a progress bar; the loss of every step."""
+    """Train with a progress bar and return the loss of every step."""
     optimizer = optim.Adam(model.parameters(), lr=2e-2)
     schedule = optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=budget.epochs, eta_min=1e-3)
     loss_of = nn.CrossEntropyLoss()
@@ -95,20 +95,20 @@ def train(report: Report, model: nn.Module, x: Array, y: Array, budget: Budget) 
         optimizer.step()
         losses.append(loss.detach())
         if len(losses) % 16 == 0:
-            losses[-1].item()  # so that the bar shows what is done, not what is queued
+            losses[-1].item()  # synchronize, so that the progress bar shows completed steps, not queued ones
     return np.asarray(vk.stack(losses).numpy())
 
 
 def accuracy(model: nn.Module, x: Array, y: Array) -> float:
-    """The share of images whose greatest logit is at their label."""
+    """Return the fraction of images whose largest logit is at their label."""
     model.eval()
     with vk.no_grad():
-        found = model(vk.tensor(x)).argmax(1).numpy()
-    return float((found == y).mean())
+        predicted = model(vk.tensor(x)).argmax(1).numpy()
+    return float((predicted == y).mean())
 
 
 def sparkline(values: Array, width: int = 60) -> str:
-    """Means of equal parts as bars of eight heights, on a logarithmic scale."""
+    """Draw means of equal parts as bars of eight heights, on a logarithmic scale."""
     parts = np.array_split(np.log(np.maximum(values, 1e-6)), min(width, len(values)))
     means = np.array([part.mean() for part in parts])
     reach = float(means.max() - means.min()) or 1.0
@@ -117,7 +117,7 @@ def sparkline(values: Array, width: int = 60) -> str:
 
 
 def plot(losses: Array, steps_per_epoch: int, file: Path) -> bool:
-    """Draws the loss; False where matplotlib isn't installed."""
+    """Plot the loss. Returns False if matplotlib isn't installed."""
     with contextlib.suppress(ImportError):
         from matplotlib.figure import Figure
 
@@ -132,7 +132,7 @@ def plot(losses: Array, steps_per_epoch: int, file: Path) -> bool:
 
 
 def run(report: Report, arguments: argparse.Namespace) -> None:
-    """Trains, tests, and draws the loss."""
+    """Train, test, and plot the loss."""
     is_interpreter = default_device().caps.kind == "interpreter"
     budget = SMALL if is_interpreter else FULL
     x_train, y_train, x_test, y_test = load_digits()
@@ -158,14 +158,14 @@ def run(report: Report, arguments: argparse.Namespace) -> None:
 
 
 def _show_digits(report: Report, model: nn.Module, images: Array, labels: Array, count: int = 6) -> None:
-    """A few unseen digits in text, with what the model takes them for."""
+    """Print a few unseen digits as text with their predicted labels."""
     shades = " .:*#@"
     with vk.no_grad():
-        found: Sequence[int] = model(vk.tensor(images[:count])).argmax(1).tolist()
+        predicted: Sequence[int] = model(vk.tensor(images[:count])).argmax(1).tolist()
     for row in range(8):
         cells = (
             "".join(shades[min(int(v * len(shades)), len(shades) - 1)] * 2 for v in i[0, row]) for i in images[:count]
         )
         report.line("    " + "  ".join(cells))
-    names = [f"{one}" if one == label else f"{one} (is {label})" for one, label in zip(found, labels, strict=False)]
+    names = [f"{one}" if one == label else f"{one} (is {label})" for one, label in zip(predicted, labels, strict=False)]
     report.line("    " + "  ".join(name.ljust(16) for name in names))

@@ -1,1 +1,1 @@
-"""Formulas of the arithmetic that SPIR-V leaves out or leaves undefined, by theme."""
+"""Expansions of arithmetic that SPIR-V lacks or leaves undefined."""

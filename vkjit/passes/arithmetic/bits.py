@@ -1,4 +1,4 @@
-"""Shifts, bit counts, integer sign, absolute value and power."""
+"""Expansions of shifts, bit counts, and integer sign, absolute value and power."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["BIT_RULES"]
 
 
 def _amount(y: Term) -> Term:
-    """The shift amount modulo the width."""
+    """Return the shift amount modulo the width."""
     number = y.constant
     return y if number is not None and 0 <= number < y.dtype.bits else y & (y.dtype.bits - 1)
 
@@ -25,41 +25,42 @@ def shr(_f: Formula, x: Term, y: Term) -> Term:
     return x >> _amount(y)
 
 
-def _top(x: Term) -> Term:
-    """A narrow value's bits at the top of a u32, so that nothing depends on what its extension holds: drivers that compute
-    in wider registers leave some of it there.
+def _to_top_of_u32(x: Term) -> Term:
+    """Shift the bits of a narrow value to the top of a u32.
+
+    This discards the upper bits, in which drivers that compute in wider registers leave garbage.
     """
     return x.bits().cast(dtypes.u32) << (32 - x.dtype.bits)
 
 
-def _halves(x: Term) -> list[Term]:
-    """The bits of a value of at least 32 as one or two u32, lowest first."""
+def _split_words(x: Term) -> list[Term]:
+    """Split the bits of a 32- or 64-bit value into u32 words, lowest first."""
     unsigned = x.bits()
     return [unsigned] if x.dtype.bits == 32 else [unsigned.cast(dtypes.u32), (unsigned >> 32).cast(dtypes.u32)]
 
 
-def _count(f: Formula, x: Term) -> Term:
-    """Set bits of a value of at least 32."""
-    counts = [f.call("bitcount_raw", word) for word in _halves(x)]
+def _count_bits(f: Formula, x: Term) -> Term:
+    """Count the set bits of a 32- or 64-bit value."""
+    counts = [f.call("bitcount_raw", word) for word in _split_words(x)]
     return counts[0] if len(counts) == 1 else counts[0] + counts[1]
 
 
 def popcount(f: Formula, x: Term) -> Term:
-    """Set bits."""
-    return (f.call("bitcount_raw", _top(x)) if x.dtype.bits < 32 else _count(f, x)).cast(x.dtype)
+    """Count the set bits."""
+    return (f.call("bitcount_raw", _to_top_of_u32(x)) if x.dtype.bits < 32 else _count_bits(f, x)).cast(x.dtype)
 
 
 def ctz(f: Formula, x: Term) -> Term:
-    """The ones below the lowest set bit, counted; all bits for 0. A narrow value gets one above its top, so that it isn't 0."""
+    """Count trailing zeros; 0 gives the width. For a narrow value, a bit above its top is set as a sentinel."""
     unsigned = x.bits() if x.dtype.bits >= 32 else x.bits().cast(dtypes.u32) | (1 << x.dtype.bits)
-    return _count(f, ~unsigned & (unsigned - 1)).cast(x.dtype)
+    return _count_bits(f, ~unsigned & (unsigned - 1)).cast(x.dtype)
 
 
 def clz(f: Formula, x: Term) -> Term:
-    """Zeros above the highest set bit; all bits for 0. A narrow value gets one below its lowest."""
+    """Count leading zeros; 0 gives the width. For a narrow value, a bit below its lowest is set as a sentinel."""
     if x.dtype.bits < 32:
-        return (31 - f.call("find_msb_raw", _top(x) | (1 << (31 - x.dtype.bits)))).cast(x.dtype)
-    zeros = [f.select(word.equals(0), 32, 31 - f.call("find_msb_raw", word | 1)) for word in _halves(x)]
+        return (31 - f.call("find_msb_raw", _to_top_of_u32(x) | (1 << (31 - x.dtype.bits)))).cast(x.dtype)
+    zeros = [f.select(word.equals(0), 32, 31 - f.call("find_msb_raw", word | 1)) for word in _split_words(x)]
     if len(zeros) == 1:
         return zeros[0].cast(x.dtype)
     low, high = zeros
@@ -67,19 +68,19 @@ def clz(f: Formula, x: Term) -> Term:
 
 
 def sign(f: Formula, x: Term) -> Term:
-    """-1, 0 or 1."""
+    """Return -1, 0 or 1."""
     if x.dtype.kind == "uint":
         return f.select(x.equals(0), 0, f.term(1, x.dtype))
     return f.select(x > 0, 1, x >> (x.dtype.bits - 1))
 
 
 def absolute(_f: Formula, x: Term) -> Term:
-    """An unsigned value is its own."""
+    """Return an unsigned value unchanged."""
     return x
 
 
 def power(f: Formula, x: Term, y: Term) -> Term:
-    """Square and multiply, wrapping; a negative exponent gives the truncated reciprocal."""
+    """Raise to a power by squaring, wrapping around; a negative exponent gives the truncated reciprocal."""
     number = y.constant
     if number is not None and 0 <= number <= 16:
         return _small_power(f, x, int(number))
@@ -100,20 +101,20 @@ def _small_power(f: Formula, x: Term, exponent: int) -> Term:
 
 
 def _square_and_multiply(f: Formula, x: Term, exponent: Term) -> Term:
-    """A counted loop of at most as many rounds as the exponent has bits."""
+    """Emit exponentiation by squaring, as a counted loop with at most one iteration per bit of the exponent."""
     build, unsigned = f.builder, exponent.value.type
     carried = [f.term(1, x.dtype).value, x.value, exponent.value]
     bounds = [build.const(n, dtypes.i32) for n in (0, exponent.dtype.bits, 1)]
     body = Region([bounds[0].type, *(v.type for v in carried)], ["bit", "result", "base", "exponent"])
     with build.at(body):
-        _, result, base, rest = (f.term(value) for value in body.args)
-        done = build.op("if", rest.equals(0).value, types=[], regions=[Region(), Region()])
-        with build.at(done.regions[0]):
+        _, result, base, remaining = (f.term(value) for value in body.args)
+        is_zero = build.op("if", remaining.equals(0).value, types=[], regions=[Region(), Region()])
+        with build.at(is_zero.regions[0]):
             build.op("break", *body.args[1:])
-        with build.at(done.regions[1]):
+        with build.at(is_zero.regions[1]):
             build.op("yield")
-        result = f.select((rest & 1).differs(0), result * base, result)
-        build.op("continue", result.value, (base * base).value, (rest >> 1).value)
+        result = f.select((remaining & 1).differs(0), result * base, result)
+        build.op("continue", result.value, (base * base).value, (remaining >> 1).value)
     loop = build.op("for", *bounds, *carried, types=[x.value.type, x.value.type, unsigned], regions=[body])
     return f.term(loop.results[0])
 

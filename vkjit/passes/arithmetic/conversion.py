@@ -1,7 +1,7 @@
-"""Conversions: float to integer saturates, bool is 0 or 1, and pairs that devices round twice go another way.
+"""Expansions of conversions: saturating float to integer, bool as 0 or 1, and f16 conversions without double rounding.
 
-What stays is a `cast` with the attribute `raw`: its source is in range of the target, where SPIR-V defines the result.
-Conversions between integers (they wrap) and to wider floats need no mark.
+Float-to-integer expansions end in a `cast` with the attribute `raw`, whose source is in range of the target, where
+SPIR-V defines the result. Conversions between integers, which wrap, and to wider floats are left as they are.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["conversion_rule"]
 
 
 def conversion_rule(op: Op, source: DType, target: DType) -> Rule | None:
-    """The rule for a `cast`, None where SPIR-V's conversion does it."""
+    """Return the rule for a `cast`, None if SPIR-V's conversion suffices."""
     if op.attrs.get("raw") or source is target:
         return None
     if source.kind == "bool":
@@ -44,12 +44,15 @@ def _to_bool(_f: Formula, x: Term) -> Term:
 
 
 def _through_f32(target: DType, _f: Formula, x: Term) -> Term:
-    """Exact: halves are floats, and integers of 2**24 and more are infinite as halves either way."""
+    """Convert through f32, without double rounding.
+
+    Every f16 value is exact in f32. Integers of 2**24 and more aren't, but overflow f16 in any case.
+    """
     return x.cast(dtypes.f32).cast(target)
 
 
 def _saturated(target: DType, f: Formula, x: Term) -> Term:
-    """Truncates, holds at the type's ends, NaN gives 0."""
+    """Convert a float to an integer: truncate, saturate to the type's range, and map NaN to 0."""
     least = -(1 << (target.bits - 1)) if target.is_signed else 0
     greatest = least + (1 << target.bits) - 1
     above = x >= float(greatest + 1)
@@ -62,9 +65,9 @@ def _saturated(target: DType, f: Formula, x: Term) -> Term:
 
 
 def _double_to_half(f: Formula, x: Term) -> Term:
-    """By way of an f32 rounded to odd: its last bit remembers that something was cut, so nothing is rounded twice."""
-    near = x.cast(dtypes.f32)
-    back = near.cast(dtypes.f64)
-    away = (back.abs() > x.abs()).cast(dtypes.u32)
-    odd = ((near.bits() - away) | 1).as_bits_of(dtypes.f32)
-    return f.select(back.equals(x) | is_nan(near), near, odd).cast(dtypes.f16)
+    """Convert f64 to f16 through an f32 rounded to odd, which avoids double rounding: its last bit is sticky."""
+    as_f32 = x.cast(dtypes.f32)
+    widened = as_f32.cast(dtypes.f64)
+    rounded_away = (widened.abs() > x.abs()).cast(dtypes.u32)
+    odd = ((as_f32.bits() - rounded_away) | 1).as_bits_of(dtypes.f32)
+    return f.select(widened.equals(x) | is_nan(as_f32), as_f32, odd).cast(dtypes.f16)

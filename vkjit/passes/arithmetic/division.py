@@ -1,4 +1,4 @@
-"""Integer division in Python's and C's senses: a zero divisor gives 0, the least integer by -1 wraps."""
+"""Expansions of floor and truncating integer division: division by 0 gives 0, the smallest integer by -1 wraps."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ _KEEPS_SIGN = frozenset({
     "floordiv", "floormod", "truncdiv", "truncrem", "udiv_raw", "urem_raw", "sdiv_raw",
 })  # fmt: skip
 
-_MOST_DATA_BITS = 32
-"""What numbers beside ids and extents may add to a sum or product of `index` that is taken not to overflow."""
+_MAX_DATA_BITS = 32
+"""The bits that other values than ids and extents may contribute to `index` arithmetic that can't overflow."""
 
 
 def is_non_negative(value: Value, depth: int = 8) -> bool:
-    """True where a signed value is known not to be negative.
+    """True if a value is provably non-negative, looking through at most `depth` operations.
 
-    Sums and products count only for `index`, whose ids and extents don't overflow in any grid or array that fits an
-    address space; constants and converted numbers beside them count with their width.
+    Sums and products qualify only for `index`: those of ids and extents don't overflow for any grid or array that fits
+    an address space. Constants and converted integers among the operands are limited by their widths
+    (`_MAX_DATA_BITS`).
     """
     dtype = getattr(value.type, "dtype", None)
     if dtype is None or depth == 0:
@@ -42,9 +43,11 @@ def is_non_negative(value: Value, depth: int = 8) -> bool:
         return True
     if op.name == "cast":
         source = op.operands[0].type
-        found = getattr(source, "dtype", dtype)
+        source_dtype = getattr(source, "dtype", dtype)
         narrower = (
-            found.bits < dtype.bits or found.kind == dtype.kind or (dtype.kind == "index" and found.kind == "int")
+            source_dtype.bits < dtype.bits
+            or source_dtype.kind == dtype.kind
+            or (dtype.kind == "index" and source_dtype.kind == "int")
         )
         return narrower and dtype.is_integer and is_non_negative(op.operands[0], depth - 1)
     if op.name in ("shr", "shr_raw"):
@@ -55,12 +58,12 @@ def is_non_negative(value: Value, depth: int = 8) -> bool:
         return any(is_non_negative(v, depth - 1) for v in op.operands)
     if op.name == "floormod" and is_non_negative(op.operands[1], depth - 1):
         return True
-    wraps = op.name in ("add", "mul") and (dtype.kind != "index" or _data_bits(value, depth) > _MOST_DATA_BITS)
+    wraps = op.name in ("add", "mul") and (dtype.kind != "index" or _data_bits(value, depth) > _MAX_DATA_BITS)
     return op.name in _KEEPS_SIGN and not wraps and all(is_non_negative(v, depth - 1) for v in op.operands)
 
 
 def _data_bits(value: Value, depth: int = 8) -> int:
-    """Bits that constants and numbers of the program's own, in contrast to ids and extents, add to a value at most."""
+    """Return the maximum number of bits that constants and other data (not ids and extents) contribute to a value."""
     op = value.op
     if op is None or depth == 0:
         return 64
@@ -81,7 +84,7 @@ def _data_bits(value: Value, depth: int = 8) -> int:
 
 
 def _shift_of(y: Term) -> int | None:
-    """k where the divisor is the constant 2**k."""
+    """Return k if the divisor is the constant 2**k, else None."""
     number = y.constant
     if number is None or number <= 0 or int(number) & (int(number) - 1):
         return None
@@ -89,7 +92,7 @@ def _shift_of(y: Term) -> int | None:
 
 
 def _unsigned(f: Formula, x: Term, y: Term, raw: str) -> Term:
-    """x / y or x % y of values that aren't negative."""
+    """Emit x / y or x % y of non-negative values; `raw` names the unsigned operation."""
     shift = _shift_of(y)
     if shift is not None:
         return x >> shift if raw == "udiv_raw" else x & ((1 << shift) - 1)
@@ -103,8 +106,8 @@ def _both_non_negative(x: Term, y: Term) -> bool:
     return is_non_negative(x.value) and is_non_negative(y.value)
 
 
-def _truncated(f: Formula, x: Term, y: Term) -> tuple[Term, Term]:
-    """Quotient and remainder of signed values, rounded to zero; y is not 0 where the quotient is used."""
+def _truncating_division(f: Formula, x: Term, y: Term) -> tuple[Term, Term]:
+    """Emit the truncating quotient and the remainder of signed values. They are valid only if y isn't 0."""
     if y.constant is not None and y.constant not in (0, -1):
         quotient = f.call("sdiv_raw", x, y)
     else:
@@ -114,59 +117,59 @@ def _truncated(f: Formula, x: Term, y: Term) -> tuple[Term, Term]:
     return quotient, x - quotient * y
 
 
-def _or_zero(f: Formula, y: Term, result: Term) -> Term:
+def _zero_if_divisor_is_zero(f: Formula, y: Term, result: Term) -> Term:
     if y.constant is not None:
         return result if y.constant else f.term(0, y.dtype)
     return f.select(y.equals(0), 0, result)
 
 
 def floordiv(f: Formula, x: Term, y: Term) -> Term:
-    """Rounds to minus infinity."""
+    """Divide, rounding toward negative infinity."""
     if _both_non_negative(x, y):
         return _unsigned(f, x, y, "udiv_raw")
     shift = _shift_of(y)
     if shift is not None:
         return x >> shift
-    quotient, remainder = _truncated(f, x, y)
+    quotient, remainder = _truncating_division(f, x, y)
     down = remainder.differs(0) & ((remainder ^ y) < 0)
-    return _or_zero(f, y, f.select(down, quotient - 1, quotient))
+    return _zero_if_divisor_is_zero(f, y, f.select(down, quotient - 1, quotient))
 
 
 def floormod(f: Formula, x: Term, y: Term) -> Term:
-    """The remainder of `floordiv`: has the divisor's sign."""
+    """Return the remainder of `floordiv`, which has the divisor's sign."""
     if _both_non_negative(x, y):
         return _unsigned(f, x, y, "urem_raw")
     shift = _shift_of(y)
     if shift is not None:
         return x & ((1 << shift) - 1)
-    _, remainder = _truncated(f, x, y)
+    _, remainder = _truncating_division(f, x, y)
     down = remainder.differs(0) & ((remainder ^ y) < 0)
-    return _or_zero(f, y, f.select(down, remainder + y, remainder))
+    return _zero_if_divisor_is_zero(f, y, f.select(down, remainder + y, remainder))
 
 
 def _rounding_to_zero(x: Term, shift: int) -> Term:
-    """x plus what makes an arithmetic shift round to zero."""
+    """Add a bias to negative x that makes an arithmetic shift round toward zero."""
     return x + ((x >> (x.dtype.bits - 1)) & ((1 << shift) - 1))
 
 
 def truncdiv(f: Formula, x: Term, y: Term) -> Term:
-    """Rounds to zero."""
+    """Divide, rounding toward zero."""
     if _both_non_negative(x, y):
         return _unsigned(f, x, y, "udiv_raw")
     shift = _shift_of(y)
     if shift is not None:
         return _rounding_to_zero(x, shift) >> shift
-    return _or_zero(f, y, _truncated(f, x, y)[0])
+    return _zero_if_divisor_is_zero(f, y, _truncating_division(f, x, y)[0])
 
 
 def truncrem(f: Formula, x: Term, y: Term) -> Term:
-    """The remainder of `truncdiv`: has the dividend's sign."""
+    """Return the remainder of `truncdiv`, which has the dividend's sign."""
     if _both_non_negative(x, y):
         return _unsigned(f, x, y, "urem_raw")
     shift = _shift_of(y)
     if shift is not None:
         return x - (_rounding_to_zero(x, shift) & -(1 << shift))
-    return _or_zero(f, y, _truncated(f, x, y)[1])
+    return _zero_if_divisor_is_zero(f, y, _truncating_division(f, x, y)[1])
 
 
 INTEGER_RULES: dict[str, Callable[..., Term]] = {

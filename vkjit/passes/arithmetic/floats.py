@@ -1,4 +1,4 @@
-"""Minimum, maximum, sign and the like of floats (f32, f64), with the language's rules on NaN and signed zeros."""
+"""Expansions of float min, max, sign etc. (f32, f64), with the language's rules for NaN and signed zeros."""
 
 from __future__ import annotations
 
@@ -13,33 +13,35 @@ __all__ = ["FLOAT_RULES", "LOOSE_RULES", "WHOLE_RULES", "copy_sign"]
 
 
 def copy_sign(magnitude: Term, sign: Term) -> Term:
-    """The magnitude of one with the sign of the other, by the bits."""
+    """Combine the magnitude of one value with the sign of the other, by their bits."""
     fmt = format_of(magnitude)
-    joined = (magnitude.bits() & fmt.magnitude_mask) | (sign.bits() & fmt.sign_mask)
-    return joined.as_bits_of(magnitude.dtype)
+    combined = (magnitude.bits() & fmt.magnitude_mask) | (sign.bits() & fmt.sign_mask)
+    return combined.as_bits_of(magnitude.dtype)
 
 
 def copysign(_f: Formula, x: Term, y: Term) -> Term:
     return copy_sign(x, y)
 
 
-def _extreme(f: Formula, x: Term, y: Term, name: str) -> Term:
-    """NaN passes on, -0 < +0; operands that compare equal are told apart by their bits."""
+def _min_or_max(f: Formula, x: Term, y: Term, name: str) -> Term:
+    """Return the min or max: NaN propagates, -0 < +0. Operands that compare equal are ordered by their bits."""
     if x.constant is not None:
         x, y = y, x
     first = f.select(x < y, x, y) if name == "min" else f.select(x > y, x, y)
     number = y.constant
     if number is not None and not math.isnan(number):
         if number == 0 and (math.copysign(1, number) < 0) == (name == "max"):
-            joined = x.bits() & y.bits() if name == "max" else x.bits() | y.bits()
-            first = f.select(x.equals(y), joined.as_bits_of(x.dtype), first)
+            combined = x.bits() & y.bits() if name == "max" else x.bits() | y.bits()
+            first = f.select(x.equals(y), combined.as_bits_of(x.dtype), first)
         return f.select(is_nan(x), x, first)
-    return f.select(is_nan(x), x, f.select(x.equals(y), _tied(f, x, y, name), first))
+    return f.select(is_nan(x), x, f.select(x.equals(y), _break_tie(f, x, y, name), first))
 
 
-def _tied(f: Formula, x: Term, y: Term, name: str) -> Term:
-    """The extreme of values that compare equal, by their bits: equal ones, zeros of both signs, or subnormal numbers that
-    the device's comparisons take for zeros."""
+def _break_tie(f: Formula, x: Term, y: Term, name: str) -> Term:
+    """Return the min or max of values that compare equal, by their bits.
+
+    They may be zeros of both signs, or subnormal numbers that the device's comparisons flush to zero.
+    """
     first, second = x.bits(), y.bits()
     negative = (first | second) >= format_of(x).sign_mask
     larger, smaller = f.call("max", first, second), f.call("min", first, second)
@@ -48,25 +50,25 @@ def _tied(f: Formula, x: Term, y: Term, name: str) -> Term:
 
 
 def minimum(f: Formula, x: Term, y: Term) -> Term:
-    return _extreme(f, x, y, "min")
+    return _min_or_max(f, x, y, "min")
 
 
 def maximum(f: Formula, x: Term, y: Term) -> Term:
-    return _extreme(f, x, y, "max")
+    return _min_or_max(f, x, y, "max")
 
 
 def loose_minimum(f: Formula, x: Term, y: Term) -> Term:
-    """NaN passes on; either of two zeros."""
+    """Return the min: NaN propagates; of zeros with different signs, either one is returned."""
     return f.select(is_nan(x), x, f.select(x < y, x, y))
 
 
 def loose_maximum(f: Formula, x: Term, y: Term) -> Term:
-    """NaN passes on; either of two zeros."""
+    """Return the max: NaN propagates; of zeros with different signs, either one is returned."""
     return f.select(is_nan(x), x, f.select(x > y, x, y))
 
 
 def sign(f: Formula, x: Term) -> Term:
-    """NaN stays, both zeros give +0."""
+    """Return the sign: -1, 0 or 1. NaN propagates, both zeros give +0."""
     low = f.select(x < 0.0, -1.0, f.select(x.equals(0.0), 0.0, x))
     return f.select(x > 0.0, 1.0, low)
 
@@ -77,7 +79,7 @@ def isfinite(_f: Formula, x: Term) -> Term:
 
 
 def multiply_add(f: Formula, x: Term, y: Term, z: Term) -> Term:
-    """Two roundings, for kernels that must not fuse."""
+    """Return x * y + z with two roundings, for kernels that must not fuse."""
     with f.exact():
         return x * y + z
 
@@ -97,7 +99,7 @@ def _truncated(f: Formula, x: Term) -> Term:
 
 
 def _rounded(f: Formula, x: Term) -> Term:
-    """Where numbers lie 1 apart, an addition rounds to whole ones."""
+    """Round to an integer, ties to even: adding 2**52, where f64 values are 1 apart, rounds."""
     size = x.abs()
     with f.exact():
         whole = (size + 2.0**52) - 2.0**52
@@ -105,7 +107,7 @@ def _rounded(f: Formula, x: Term) -> Term:
 
 
 WHOLE_RULES: dict[str, Callable[..., Term]] = {"trunc": _truncated, "round": _rounded}
-"""For f64, where a driver rounds it to whole numbers by way of smaller ones."""
+"""Rules for f64 on drivers that round f64 values to integers as f32 (quirk `far_whole_numbers`)."""
 
 LOOSE_RULES: dict[str, Callable[..., Term]] = {"min": loose_minimum, "max": loose_maximum}
-"""In place of those, for `fast_math` kernels."""
+"""Rules that override `FLOAT_RULES` in kernels with `fast_math`."""

@@ -1,7 +1,7 @@
-"""Float remainders and quotients: exact remainders for any pair, Python's rounding of quotients (f32 and f64).
+"""Expansions of float remainders and quotients: exact remainders, and Python's rounding of quotients (f32 and f64).
 
-Where the quotient is below 2**(digits - 2), the remainder is computed in floats without rounding error; beyond that by
-integer division of the significands, which a branch keeps out of the usual way.
+If the quotient is less than 2**(digits - 2), the remainder is computed in floats without rounding error. Otherwise it
+is computed by integer division of the significands, behind a branch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["REMAINDER_RULES", "quotient"]
 
 
 def quotient(f: Formula, x: Term, y: Term) -> Term:
-    """x / y, corrected by its residual: within one ULP on any device; integers come out exact."""
+    """Return x / y corrected by its residual: within one ULP on any device, and exact for integral quotients."""
     first = x / y
     with f.exact():
         q_high, y_high = half_precision_part(first), half_precision_part(y)
@@ -37,21 +37,21 @@ def _with_sign_of(magnitude: Term, sign: Term) -> Term:
 
 
 def _short_division(f: Formula, x: Term, y: Term) -> Term:
-    """The remainder of values that aren't negative and whose quotient is below 2**(digits - 2).
+    """Return the remainder of non-negative values whose quotient is less than 2**(digits - 2).
 
-    The quotient is at most one off; each product and each difference is exact.
+    The computed quotient is off by at most one; each product and each difference is exact.
     """
     with f.exact():
         q = f.call("trunc", x / y)
         q_high, y_high = half_precision_part(q), half_precision_part(y)
         q_low, y_low = q - q_high, y - y_high
-        rest = (((x - q_high * y_high) - q_high * y_low) - q_low * y_high) - q_low * y_low
-        rest = f.select(rest < 0.0, rest + y, rest)
-        return f.select(rest >= y, rest - y, rest)
+        remainder = (((x - q_high * y_high) - q_high * y_low) - q_low * y_high) - q_low * y_low
+        remainder = f.select(remainder < 0.0, remainder + y, remainder)
+        return f.select(remainder >= y, remainder - y, remainder)
 
 
 def _significand(f: Formula, x: Term) -> tuple[Term, Term]:
-    """Integer significand (u64) and biased exponent (u64) of a value that isn't negative, subnormal ones included."""
+    """Return the integer significand and the biased exponent (both u64) of a non-negative value, subnormal or not."""
     fmt = format_of(x)
     bits = x.bits().cast(dtypes.u64)
     exponent = bits >> fmt.mantissa
@@ -61,24 +61,27 @@ def _significand(f: Formula, x: Term) -> tuple[Term, Term]:
 
 
 def _long_division(f: Formula, x: Term, y: Term, far: Term | None) -> Term:
-    """The remainder by integer division, `64 - digits` bits of the quotient at a time; x is raised where `far` says so."""
+    """Return the remainder by integer division, `64 - digits` bits of the quotient at a time.
+
+    Where `far` is true, x is scaled by the power of two that y has been scaled by (see `_Pair`).
+    """
     fmt = format_of(x)
     step = 64 - fmt.digits
-    rounds = -(-(2 * fmt.bias + fmt.mantissa) // step)
+    steps = -(-(2 * fmt.bias + fmt.mantissa) // step)
     (top, x_exponent), (divisor, y_exponent) = _significand(f, x), _significand(f, y)
     divisor = f.select(divisor.equals(0), 1, divisor)
-    rest, left = f.call("urem_raw", top, divisor), x_exponent - y_exponent
+    remainder, bits_left = f.call("urem_raw", top, divisor), x_exponent - y_exponent
     if far is not None:
-        left = left + f.select(far, f.term(_raise_of(fmt), left.dtype), 0)
-    if rounds <= 8:
-        for _ in range(rounds):
-            now = f.select(left < step, left, step)
-            rest, left = f.call("urem_raw", rest << now, divisor), left - now
+        bits_left = bits_left + f.select(far, f.term(_scale_exponent(fmt), bits_left.dtype), 0)
+    if steps <= 8:
+        for _ in range(steps):
+            shift = f.select(bits_left < step, bits_left, step)
+            remainder, bits_left = f.call("urem_raw", remainder << shift, divisor), bits_left - shift
     else:
-        rest = _division_loop(f, rest, left, divisor, step, rounds)
+        remainder = _division_loop(f, remainder, bits_left, divisor, step, steps)
     scale = y_exponent.raw_cast(fmt.signed) - (fmt.bias + fmt.mantissa)
     half = scale >> 1
-    value = rest.raw_cast(x.dtype)
+    value = remainder.raw_cast(x.dtype)
     return value * power_of_two(half, x.dtype) * power_of_two(scale - half, x.dtype)
 
 
@@ -87,37 +90,38 @@ def _division_loop(f: Formula, rest: Term, left: Term, divisor: Term, step: int,
     bounds = [build.const(n, dtypes.i32) for n in (0, rounds, 1)]
     body = Region([bounds[0].type, word, word], ["round", "rest", "left"])
     with build.at(body):
-        _, inner, todo = (f.term(value) for value in body.args)
-        done = build.op("if", todo.equals(0).value, types=[], regions=[Region(), Region()])
+        _, inner, bits_left = (f.term(value) for value in body.args)
+        done = build.op("if", bits_left.equals(0).value, types=[], regions=[Region(), Region()])
         with build.at(done.regions[0]):
             build.op("break", *body.args[1:])
         with build.at(done.regions[1]):
             build.op("yield")
-        now = f.select(todo < step, todo, step)
-        build.op("continue", f.call("urem_raw", inner << now, divisor).value, (todo - now).value)
+        shift = f.select(bits_left < step, bits_left, step)
+        build.op("continue", f.call("urem_raw", inner << shift, divisor).value, (bits_left - shift).value)
     return f.term(build.op("for", *bounds, rest.value, left.value, types=[word, word], regions=[body]).results[0])
 
 
 def _magnitude_remainder(f: Formula, x: Term, y: Term, far: Term | None) -> Term:
-    """|x| mod |y| for values that aren't negative; NaN where there is none. `far`: x stands for more, see `_Pair`."""
+    """Return x mod y for non-negative values, NaN if it is undefined. For `far`, see `_Pair`."""
     fmt = format_of(x)
     number = y.constant
     if number is not None and math.isfinite(number) and math.frexp(number)[0] == 0.5 and 2.0**-60 < number < 2.0**60:
-        few = x - f.call("trunc", x * (1.0 / number)) * number
-        rest = f.select(x < number * 2.0**fmt.digits, few, 0.0)
+        small_quotient_remainder = x - f.call("trunc", x * (1.0 / number)) * number
+        remainder = f.select(x < number * 2.0**fmt.digits, small_quotient_remainder, 0.0)
     else:
-        near = x < y * 2.0 ** (fmt.digits - 2)
-        (long,) = f.branch(near, lambda: [f.term(0.0, x.dtype)], lambda: [_long_division(f, x, y, far)])
-        rest = f.select(x < y, x, f.select(near, _short_division(f, x, y), long))
+        is_short = x < y * 2.0 ** (fmt.digits - 2)
+        (long_remainder,) = f.branch(is_short, lambda: [f.term(0.0, x.dtype)], lambda: [_long_division(f, x, y, far)])
+        remainder = f.select(x < y, x, f.select(is_short, _short_division(f, x, y), long_remainder))
     valid = (x.bits() < fmt.infinity_bits) & ((y.bits() - 1) < fmt.infinity_bits)
-    return f.select(valid, rest, math.nan)
+    return f.select(valid, remainder, math.nan)
 
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """Dividend and divisor, times a power of two where the remainder may be subnormal, which devices may take for 0.
+    """Dividend and divisor, scaled by a power of two if the remainder may be subnormal, which devices may flush to 0.
 
-    `back` undoes the power; `far`: only the divisor was raised, as the dividend would overflow; None where neither can be.
+    `back` undoes the scaling. `far` is true where only the divisor is scaled, as the dividend would overflow. Both are
+    None if no scaling is necessary.
     """
 
     x: Term
@@ -129,26 +133,28 @@ class _Pair:
         return value if self.back is None else value * self.back
 
 
-def _raised(f: Formula, x: Term, y: Term) -> _Pair:
+def _scaled_pair(f: Formula, x: Term, y: Term) -> _Pair:
     fmt = format_of(x)
-    shift = _raise_of(fmt)
+    shift = _scale_exponent(fmt)
     number = y.constant
     if number is not None and abs(number) >= 2.0 ** (fmt.min_exponent + shift):
         return _Pair(x, y)
-    low, fits = y.abs() < 2.0 ** (fmt.min_exponent + shift), x.abs() < 2.0 ** (fmt.bias - shift)
+    needs_scaling, x_fits = y.abs() < 2.0 ** (fmt.min_exponent + shift), x.abs() < 2.0 ** (fmt.bias - shift)
     one, factor = f.term(1.0, x.dtype), 2.0**shift
-    raised = x * f.select(low & fits, factor, one)
-    far = low & ~fits & (x.abs() < math.inf)
-    return _Pair(raised, y * f.select(low, factor, one), f.select(low, 1.0 / factor, one), far)
+    scaled_x = x * f.select(needs_scaling & x_fits, factor, one)
+    only_y_scaled = needs_scaling & ~x_fits & (x.abs() < math.inf)
+    return _Pair(
+        scaled_x, y * f.select(needs_scaling, factor, one), f.select(needs_scaling, 1.0 / factor, one), only_y_scaled
+    )
 
 
-def _raise_of(fmt: FloatFormat) -> int:
+def _scale_exponent(fmt: FloatFormat) -> int:
     return 2 * fmt.digits
 
 
 def truncrem(f: Formula, x: Term, y: Term) -> Term:
-    """C's fmod: exact, with the dividend's sign."""
-    pair = _raised(f, x, y)
+    """Return C's fmod: exact, with the dividend's sign."""
+    pair = _scaled_pair(f, x, y)
     return pair.lowered(_signed_remainder(f, pair))
 
 
@@ -162,14 +168,17 @@ def _absolute(f: Formula, y: Term) -> Term:
 
 
 def truncdiv(f: Formula, x: Term, y: Term) -> Term:
-    """A half's quotient is rounded to a half before it is cut."""
+    """Return the truncated quotient; an f16 quotient is rounded to f16 before it is truncated."""
     if x.dtype is dtypes.f16:
         return f.call("trunc", quotient(f, x.cast(dtypes.f32), y.cast(dtypes.f32)).cast(dtypes.f16))
     return f.call("trunc", quotient(f, x, y))
 
 
 def _signs_differ(a: Term, b: Term) -> Term:
-    """By the sign bits: a compiler may compare what was raised as it was before, where devices take it for 0."""
+    """Test for different signs by the sign bits.
+
+    In a comparison, a compiler may undo the scaling of `_Pair`, and devices may flush the unscaled value to 0.
+    """
     return ((a.bits() ^ b.bits()) & format_of(a).sign_mask).differs(0)
 
 
@@ -178,22 +187,22 @@ def _is_zero(x: Term) -> Term:
 
 
 def floormod(f: Formula, x: Term, y: Term) -> Term:
-    """Python's %: the remainder has the divisor's sign, zeros too."""
-    pair = _raised(f, x, y)
-    rest = _signed_remainder(f, pair)
-    moved = f.select(_signs_differ(rest, y), rest + pair.y, rest)
+    """Return Python's x % y: the remainder has the divisor's sign, also if it is zero."""
+    pair = _scaled_pair(f, x, y)
+    remainder = _signed_remainder(f, pair)
+    moved = f.select(_signs_differ(remainder, y), remainder + pair.y, remainder)
     zero = f.term(0.0, x.dtype)
-    return pair.lowered(f.select(_is_zero(rest), _with_sign_of(zero, y), moved))
+    return pair.lowered(f.select(_is_zero(remainder), _with_sign_of(zero, y), moved))
 
 
 def floordiv(f: Formula, x: Term, y: Term) -> Term:
-    """Python's //: the exact multiple of y below x, divided by y and rounded to the integer nearby."""
-    pair = _raised(f, x, y)
-    rest = _signed_remainder(f, pair)
+    """Return Python's x // y: the exact multiple x - x % y, divided by y and rounded to an integer."""
+    pair = _scaled_pair(f, x, y)
+    remainder = _signed_remainder(f, pair)
     plain = x / y
-    whole = (pair.x - rest) / pair.y
-    whole = whole if pair.far is None else f.select(pair.far, plain, whole)  # too large for the remainder to count
-    lower = ~_is_zero(rest) & _signs_differ(rest, y)
+    whole = (pair.x - remainder) / pair.y
+    whole = whole if pair.far is None else f.select(pair.far, plain, whole)  # too large for the remainder to matter
+    lower = ~_is_zero(remainder) & _signs_differ(remainder, y)
     whole = f.select(lower, whole - 1.0, whole)
     floor = f.call("floor", whole)
     floor = f.select(whole - floor > 0.5, floor + 1.0, floor)

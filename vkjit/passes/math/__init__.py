@@ -1,1 +1,1 @@
-"""Formulas of the mathematical functions, by theme, for f32 and f64 alike; `_gen_polynomials` holds their numbers."""
+"""Expansions of mathematical functions for f32 and f64; `_gen_polynomials` holds their coefficients."""

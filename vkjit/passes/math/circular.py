@@ -1,11 +1,13 @@
-"""sin, cos, tan of any argument: exact reduction modulo pi/2, then polynomials (f32 and f64).
+"""sin, cos and tan for all arguments: argument reduction modulo pi/2, then polynomials (f32 and f64).
 
-Short way, for f32 below 512 where a branch costs little (`near`): multiples of pi/2 are taken away in parts of 15 bits, whose
-products with the number of quadrants are exact, together with what each sum rounds off; what remains is good to 2**-60.
+Fast path, for f32 below 512 if branches are cheap (`near`), by Cody-Waite reduction: multiples of pi/2 are subtracted
+in parts of 15 bits, whose products with the number of quadrants are exact, and rounding errors of the sums are
+compensated. The reduced argument is accurate to 2**-60.
 
-Long way, with integers: x = M 2**e with an integer M. Of the product with 2/pi only the bits below weight 4 matter: M is
-multiplied by a window of 2/pi that starts there. The product's two highest bits are the quadrant; the fraction that
-follows is exact to 2**-62 (f32) or 2**-126 (f64), far below the least distance of any float from a multiple of pi/2.
+General path, by Payne-Hanek reduction in integers: x = M 2**e with an integer M. Only bits of weight less than 4 of the
+product with 2/pi matter, so M is multiplied by a window of 2/pi that starts there. The product's two highest bits are
+the quadrant; the fraction after them is accurate to 2**-62 (f32) or 2**-126 (f64), far below the smallest distance of
+any float from a multiple of pi/2.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ _WORD = 0xFFFFFFFF
 
 
 def _window(f: Formula, position: Term, count: int, words: tuple[int, ...]) -> list[Term]:
-    """`count` words of 32 bits (as u64) that start at bit `position` (u32) of the words."""
+    """Return `count` 32-bit words (as u64) from bit `position` (u32) of `words`, which are ordered from the highest."""
     index, shift = position >> 5, (position & 31).cast(dtypes.u64)
     levels = (len(words) - count - 1).bit_length()
     chosen = [f.term(word, dtypes.u64) for word in words]
@@ -40,7 +42,10 @@ def _window(f: Formula, position: Term, count: int, words: tuple[int, ...]) -> l
 
 
 def _product(factor: list[Term], window: list[Term], count: int) -> list[Term]:
-    """The `count` highest words of factor (words, lowest first) * window (highest first), modulo the window's top."""
+    """Return the `count` highest words of factor * window, modulo the window's top.
+
+    Words are ordered from the lowest in `factor`, from the highest in `window` and the result.
+    """
     products: dict[int, list[Term]] = {}
     for weight, word in enumerate(factor):
         for k, other in enumerate(window):
@@ -60,7 +65,7 @@ def _product(factor: list[Term], window: list[Term], count: int) -> list[Term]:
 
 
 def _reduced(f: Formula, x: Term) -> tuple[Term, Term, Term]:
-    """(quadrant, high, low) with x = quadrant pi/2 + high + low modulo 2 pi, for finite x >= 0."""
+    """Return (quadrant, high, low) with x = quadrant pi/2 + high + low modulo 2 pi, for finite x >= 0."""
     fmt = format_of(x)
     limbs = 1 if fmt.digits <= 32 else 2
     count = 2 * limbs
@@ -68,9 +73,9 @@ def _reduced(f: Formula, x: Term) -> tuple[Term, Term, Term]:
     significand = ((x.bits() & ((1 << fmt.mantissa) - 1)) | (1 << fmt.mantissa)).cast(dtypes.u64)
     start = fmt.bias + fmt.mantissa + 2 - 32 * limbs
     position = f.select(exponent < start, 0, exponent - start)
-    words = TWO_OVER_PI[2 - limbs :][: (2 * fmt.bias - start) // 32 + count + limbs + 1]
+    table = TWO_OVER_PI[2 - limbs :][: (2 * fmt.bias - start) // 32 + count + limbs + 1]
     factor = [significand] if limbs == 1 else [significand & _WORD, significand >> 32]
-    top = _product(factor, _window(f, position, count + limbs, words), count)
+    top = _product(factor, _window(f, position, count + limbs, table), count)
     whole = (top[0] << 32) | top[1]
     quadrant = (whole + (1 << 61)) >> 62
     fraction = (whole - (quadrant << 62)).as_bits_of(dtypes.i64)
@@ -85,29 +90,29 @@ def _times_half_pi(f: Formula, high: Term, low: Term) -> tuple[Term, Term]:
     upper, lower = tables_of(high).half_pi_split
     with f.exact():
         total = high + low
-        rest = (high - total) + low
+        remainder = (high - total) + low
         first = half_precision_part(total)
         product = first * upper
-        small = first * lower + ((total - first) + rest) * (upper + lower)
+        small = first * lower + ((total - first) + remainder) * (upper + lower)
         result = product + small
         return result, (product - result) + small
 
 
-_NEAR = 512.0
-"""Angles (f32) below which fewer than 2**9 quadrants are taken away."""
+_FAST_PATH_LIMIT = 512.0
+"""The limit of the fast path (f32): fewer than 2**9 quadrants are subtracted below it."""
 
 _HALF_PI_PARTS = (25735 * 2.0**-14, 30376 * 2.0**-29, 17453 * 2.0**-44, float.fromhex("0x1.84698ap-48"))
-"""pi/2 in parts of 15 bits and a rest."""
+"""pi/2 as three parts of 15 bits and a remainder."""
 
 
-def _reduced_near(f: Formula, x: Term) -> tuple[Term, Term, Term]:
-    """As `_reduced`, for x from 0 to _NEAR."""
-    first, second, third, rest = _HALF_PI_PARTS
+def _reduced_fast(f: Formula, x: Term) -> tuple[Term, Term, Term]:
+    """Return the same as `_reduced`, for 0 <= x < _FAST_PATH_LIMIT."""
+    first, second, third, remainder = _HALF_PI_PARTS
     k = f.call("round", x * (2 / math.pi))
     with f.exact():
         high, error = two_sum(f, x - k * first, -(k * second))
         high, smaller = two_sum(f, high, -(k * third))
-        low = (error + smaller) - k * rest
+        low = (error + smaller) - k * remainder
         total = high + low
         return (k.raw_cast(dtypes.i32).as_bits_of(dtypes.u32), total, (high - total) + low)
 
@@ -119,17 +124,17 @@ def _sine(f: Formula, high: Term, low: Term, square: Term) -> Term:
 def _cosine(f: Formula, high: Term, low: Term, square: Term) -> Term:
     with f.exact():
         half = 0.5 * square
-        near = 1.0 - half
-        rest = (1.0 - near) - half
-    return near + (rest + (square * square * f.polynomial(square, tables_of(high).cos) - high * low))
+        rounded = 1.0 - half
+        correction = (1.0 - rounded) - half
+    return rounded + (correction + (square * square * f.polynomial(square, tables_of(high).cos) - high * low))
 
 
-def _both(f: Formula, x: Term, near: bool) -> tuple[Term, Term, Term]:
-    """(quadrant, sine, cosine of what remains) of |x|."""
+def _sine_and_cosine(f: Formula, x: Term, near: bool) -> tuple[Term, Term, Term]:
+    """Return the quadrant of |x|, and the sine and cosine of the reduced argument."""
     magnitude = x.abs()
     if near and x.dtype is dtypes.f32:
         quadrant, high, low = f.branch(
-            magnitude < _NEAR, lambda: _reduced_near(f, magnitude), lambda: _reduced(f, magnitude)
+            magnitude < _FAST_PATH_LIMIT, lambda: _reduced_fast(f, magnitude), lambda: _reduced(f, magnitude)
         )
     else:
         quadrant, high, low = _reduced(f, magnitude)
@@ -141,7 +146,7 @@ def _both(f: Formula, x: Term, near: bool) -> tuple[Term, Term, Term]:
 
 
 def _signed(f: Formula, x: Term, value: Term, minus: Term) -> Term:
-    """The value, negated where bit 0 of `minus` is set; NaN where x isn't finite."""
+    """Return the value, negated if bit 0 of `minus` is set; NaN if x isn't finite."""
     fmt = format_of(x)
     flip = minus.cast(fmt.bits) << (fmt.bits.bits - 1)
     finite = (x.bits() & fmt.magnitude_mask) < fmt.infinity_bits
@@ -149,13 +154,13 @@ def _signed(f: Formula, x: Term, value: Term, minus: Term) -> Term:
 
 
 def _sign(x: Term) -> Term:
-    """Bit 0: the sign of x."""
+    """Return the sign of x in bit 0."""
     return (x.bits() >> (x.dtype.bits - 1)).cast(dtypes.u32)
 
 
 def _sine_of(f: Formula, x: Term, turn: int, near: bool) -> Term:
-    """sin(|x| + turn pi/2), with the sign of x for turn 0."""
-    quadrant, sine, cosine = _both(f, x, near)
+    """Return sin(|x| + turn pi/2), with the sign flipped for negative x if `turn` is 0."""
+    quadrant, sine, cosine = _sine_and_cosine(f, x, near)
     quadrant = quadrant + turn if turn else quadrant
     value = f.select((quadrant & 1).differs(0), cosine, sine)
     minus = quadrant >> 1
@@ -163,18 +168,18 @@ def _sine_of(f: Formula, x: Term, turn: int, near: bool) -> Term:
 
 
 def sin(f: Formula, x: Term, *, near: bool = False) -> Term:
-    """NaN for infinities."""
+    """Return the sine, NaN for infinities; `near` enables the fast path."""
     return _sine_of(f, x, 0, near)
 
 
 def cos(f: Formula, x: Term, *, near: bool = False) -> Term:
-    """NaN for infinities."""
+    """Return the cosine, NaN for infinities; `near` enables the fast path."""
     return _sine_of(f, x, 1, near)
 
 
 def tan(f: Formula, x: Term, *, near: bool = False) -> Term:
-    """sine / cosine, or -cosine / sine in odd quadrants."""
-    quadrant, sine, cosine = _both(f, x, near)
+    """Return the tangent: sine / cosine, or -cosine / sine in odd quadrants; `near` enables the fast path."""
+    quadrant, sine, cosine = _sine_and_cosine(f, x, near)
     odd = (quadrant & 1).differs(0)
     value = f.select(odd, cosine, sine) / f.select(odd, sine, cosine)
     return _signed(f, x, value, quadrant ^ _sign(x))

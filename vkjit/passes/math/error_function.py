@@ -1,6 +1,7 @@
-"""erf and erfc: a polynomial up to 1, beyond it exp(-x*x) times a rational scaling (f32 and f64).
+"""erf and erfc: a polynomial near 0, and exp(-x*x) times a rational function for the tail (f32 and f64).
 
-(1 + 2x) exp(x*x) erfc(x) is smooth over all x >= 0 as a function of (x - c)/(x + c) (Shepherd and Laframboise, 1981).
+(1 + 2x) exp(x*x) erfc(x) is smooth over all x >= 0 as a function of (x - c)/(x + c) (Shepherd and Laframboise, 1981),
+so a polynomial in that approximates it.
 """
 
 from __future__ import annotations
@@ -15,21 +16,21 @@ from .tables import tables_of
 
 __all__ = ["erf", "erfc"]
 
-_CENTRE: dict[DType, float] = {dtypes.f32: 2.0, dtypes.f64: 3.75}
-_MOST: dict[DType, float] = {dtypes.f32: 10.1, dtypes.f64: 27.3}  # erfc is 0 from here on
+_CENTER: dict[DType, float] = {dtypes.f32: 2.0, dtypes.f64: 3.75}
+_ERFC_LIMIT: dict[DType, float] = {dtypes.f32: 10.1, dtypes.f64: 27.3}  # erfc is 0 from here on
 
 
 def _small(f: Formula, x: Term) -> Term:
-    """erf(x)/x - 1."""
+    """Return erf(x)/x - 1 for |x| <= 1."""
     square = x * x
     return f.polynomial(square, tables_of(x).erf)
 
 
 def _tail(f: Formula, magnitude: Term) -> Term:
-    """erfc of a value that isn't negative. What rounding cuts from the square is made up for: exp(-cut) = 1 - cut."""
-    centre, most = _CENTRE[magnitude.dtype], _MOST[magnitude.dtype]
-    x = f.select(magnitude > most, most, magnitude)
-    t = (x - centre) / (x + centre)
+    """Return erfc of a non-negative value. The rounding error of x*x (`cut`) is compensated by exp(-cut) = 1 - cut."""
+    center, limit = _CENTER[magnitude.dtype], _ERFC_LIMIT[magnitude.dtype]
+    x = f.select(magnitude > limit, limit, magnitude)
+    t = (x - center) / (x + center)
     with f.exact():
         upper = half_precision_part(x)
         lower = x - upper
@@ -40,16 +41,16 @@ def _tail(f: Formula, magnitude: Term) -> Term:
 
 
 def erf(f: Formula, x: Term) -> Term:
-    """The complement of the tail beyond 1."""
+    """Return erf: the polynomial below 1, 1 - erfc from there on."""
     magnitude = x.abs()
-    near = x + x * _small(f, x)
-    return f.select(magnitude < 1.0, near, copy_sign(1.0 - _tail(f, magnitude), x))
+    central = x + x * _small(f, x)
+    return f.select(magnitude < 1.0, central, copy_sign(1.0 - _tail(f, magnitude), x))
 
 
 def erfc(f: Formula, x: Term) -> Term:
-    """1 - erf below 1/2."""
+    """Return erfc: 1 - erf for |x| < 1/2, the tail elsewhere."""
     magnitude = x.abs()
     tail = _tail(f, magnitude)
-    far = f.select(x < 0.0, 2.0 - tail, tail)
-    near = (1.0 - x) - x * _small(f, x)
-    return f.select(magnitude < 0.5, near, far)
+    outer = f.select(x < 0.0, 2.0 - tail, tail)
+    central = (1.0 - x) - x * _small(f, x)
+    return f.select(magnitude < 0.5, central, outer)

@@ -1,4 +1,4 @@
-"""exp, exp2, expm1: x = k ln 2 + r, a polynomial of r, and 2**k by the exponent's bits (f32 and f64)."""
+"""exp, exp2 and expm1: x = k ln 2 + r, a polynomial in r, and 2**k by its exponent bits (f32 and f64)."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ __all__ = ["clamp", "exp", "exp2", "exp_scaled", "expm1", "scale"]
 
 
 def clamp(f: Formula, x: Term, low: float, high: float) -> Term:
-    """x held between two numbers; NaN passes."""
+    """Clamp x to [low, high]; NaN propagates."""
     return f.select(x > high, high, f.select(x < low, low, x))
 
 
 def scale(x: Term, exponent: Term) -> Term:
-    """x * 2**exponent in two steps, so that results may be subnormal or infinite."""
+    """Return x * 2**exponent, in two steps, so that results may be subnormal or infinite."""
     half = exponent >> 1
     return x * power_of_two(half, x.dtype) * power_of_two(exponent - half, x.dtype)
 
 
 def _limits(x: Term) -> tuple[float, float]:
-    """Beyond these, exp(x) is 0 or infinite, also halved."""
+    """Return the limits beyond which exp(x) is 0 or infinite, also if it is halved."""
     fmt = FORMATS[x.dtype]
     return (fmt.least_subnormal_exponent - 2) * math.log(2), (fmt.bias + 3) * math.log(2)
 
 
 def _reduced(f: Formula, x: Term) -> tuple[Term, Term, Term]:
-    """(k, r, correction) with x = k ln 2 + r + correction and |r| <= ln(2)/2; k is integral."""
+    """Return (k, r, correction) with x = k ln 2 + r + correction and |r| <= ln(2)/2; k is integral."""
     table = tables_of(x)
     k = f.call("round", x * (1.0 / math.log(2)))
     with f.exact():
@@ -39,7 +39,7 @@ def _reduced(f: Formula, x: Term) -> tuple[Term, Term, Term]:
 
 
 def exp_scaled(f: Formula, x: Term, doublings: int = 0) -> Term:
-    """exp(x) * 2**doublings."""
+    """Return exp(x) * 2**doublings."""
     fmt = format_of(x)
     k, r, correction = _reduced(f, clamp(f, x, *_limits(x)))
     body = 1.0 + (r + (r * r * f.polynomial(r, tables_of(x).exp) + correction))
@@ -47,23 +47,23 @@ def exp_scaled(f: Formula, x: Term, doublings: int = 0) -> Term:
 
 
 def exp(f: Formula, x: Term) -> Term:
-    """Infinite, 0 and subnormal where the exact value is."""
+    """Return exp(x); results overflow to infinity and underflow gradually to 0."""
     return exp_scaled(f, x)
 
 
 def exp2(f: Formula, x: Term) -> Term:
-    """x = k + r, and exp(r ln 2) by the polynomial of exp."""
+    """Return exp2(x): with x = k + r, exp(r ln 2) by the polynomial of exp, times 2**k."""
     fmt, table = format_of(x), tables_of(x)
     x = clamp(f, x, fmt.least_subnormal_exponent - 2.0, fmt.bias + 3.0)
     k = f.call("round", x)
-    rest = x - k
-    r = rest * table.ln2_whole[0]
+    fraction = x - k
+    r = fraction * table.ln2_whole[0]
     body = 1.0 + (r + r * r * f.polynomial(r, table.exp))
     return scale(body, k.raw_cast(fmt.signed))
 
 
 def expm1(f: Formula, x: Term) -> Term:
-    """2**k (exp(r) - 1) + (2**k - 1), halved inside so that 2**k may be the largest power and one more."""
+    """Return expm1(x) as 2**k (exp(r) - 1) + (2**k - 1), computed at half its value so that 2**k doesn't overflow."""
     fmt = format_of(x)
     k, r, correction = _reduced(f, clamp(f, x, -(fmt.digits + 2) * math.log(2), (fmt.bias + 1.2) * math.log(2)))
     body = r + (r * r * f.polynomial(r, tables_of(x).exp) + correction)

@@ -1,4 +1,4 @@
-"""sinh, cosh, tanh and their inverses, from exp, expm1 and log of a sum (f32 and f64)."""
+"""sinh, cosh, tanh and their inverses, from exp, expm1 and the log of a compensated sum (f32 and f64)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["acosh", "asinh", "atanh", "cosh", "sinh", "tanh"]
 
 
 def sinh(f: Formula, x: Term) -> Term:
-    """A polynomial up to 1, beyond it half the difference of exp(|x|) and its reciprocal."""
+    """Return sinh: a polynomial for |x| < 1, half the difference of exp(|x|) and its reciprocal elsewhere."""
     magnitude = x.abs()
     square = x * x
     small = magnitude + magnitude * (square * f.polynomial(square, tables_of(x).sinh))
@@ -26,22 +26,22 @@ def sinh(f: Formula, x: Term) -> Term:
 
 
 def cosh(f: Formula, x: Term) -> Term:
-    """Half the sum of exp(|x|) and its reciprocal."""
+    """Return cosh: half the sum of exp(|x|) and its reciprocal."""
     half = exp_scaled(f, x.abs(), -1)
     return half + 0.25 / half
 
 
 def tanh(f: Formula, x: Term) -> Term:
-    """e / (e + 2) with e = exp(2|x|) - 1, held where the result is 1."""
+    """Return tanh: e / (e + 2) with e = exp(2|x|) - 1, with |x| clamped where the result is 1."""
     magnitude = x.abs()
-    most = (format_of(x).digits + 3) * math.log(2) / 2
-    held = f.select(magnitude > most, most, magnitude)
-    e = expm1(f, 2.0 * held)
+    limit = (format_of(x).digits + 3) * math.log(2) / 2
+    clamped = f.select(magnitude > limit, limit, magnitude)
+    e = expm1(f, 2.0 * clamped)
     return copy_sign(e / (e + 2.0), x)
 
 
-def _log_of_one_and(f: Formula, magnitude: Term, beyond: Term) -> Term:
-    """log(1 + beyond), or for large arguments log(2 magnitude)."""
+def _log_of_one_plus(f: Formula, magnitude: Term, beyond: Term) -> Term:
+    """Return log(1 + beyond), or log(2 magnitude) for large arguments."""
     large = magnitude > 2.0 ** (format_of(magnitude).digits // 2 + 1)
     total, error = two_sum(f, 1.0, f.select(large, 1.0, beyond))
     high, low = f.select(large, magnitude, total), f.select(large, 0.0, error)
@@ -51,26 +51,26 @@ def _log_of_one_and(f: Formula, magnitude: Term, beyond: Term) -> Term:
 
 
 def asinh(f: Formula, x: Term) -> Term:
-    """log(1 + |x| + x*x / (1 + sqrt(1 + x*x)))."""
+    """Return asinh: log(1 + |x| + x*x / (1 + sqrt(1 + x*x))), with the sign of x."""
     magnitude = x.abs()
     square = x * x
     beyond = magnitude + square / (1.0 + root(f, 1.0 + square))
-    result = _log_of_one_and(f, magnitude, beyond)
+    result = _log_of_one_plus(f, magnitude, beyond)
     tiny = magnitude < 2.0 ** -(format_of(x).digits // 2 + 1)
     return f.select(tiny, x, copy_sign(result, x))
 
 
 def acosh(f: Formula, x: Term) -> Term:
-    """log(1 + t + sqrt(2 t + t*t)) with t = x - 1; NaN below 1."""
+    """Return acosh: log(1 + t + sqrt(2 t + t*t)) with t = x - 1; NaN below 1."""
     t = x - 1.0
     inside = x >= 1.0
     safe = f.select(inside, t, 0.0)
     beyond = safe + root(f, 2.0 * safe + safe * safe)
-    return f.select(inside, _log_of_one_and(f, x, beyond), math.nan)
+    return f.select(inside, _log_of_one_plus(f, x, beyond), math.nan)
 
 
 def atanh(f: Formula, x: Term) -> Term:
-    """log(1 + 2|x| / (1 - |x|)) / 2; infinite at 1, NaN beyond."""
+    """Return atanh: log(1 + 2|x| / (1 - |x|)) / 2, with the sign of x; infinite at -1 and 1, NaN beyond."""
     magnitude = x.abs()
     inside = magnitude < 1.0
     safe = f.select(inside, magnitude, 0.0)

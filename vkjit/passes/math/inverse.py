@@ -1,4 +1,4 @@
-"""asin, acos, atan, atan2 (f32 and f64)."""
+"""asin, acos, atan and atan2 (f32 and f64)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["acos", "asin", "atan", "atan2"]
 
 
 def _half_angle(f: Formula, magnitude: Term) -> tuple[Term, Term, Term, Term]:
-    """For |x| > 1/2, asin(|x|) = pi/2 - 2 asin(s) with s*s = (1 - |x|)/2; for others s = |x|.
+    """Reduce |x| to s <= 1/2: asin(|x|) = pi/2 - 2 asin(s) with s*s = (1 - |x|)/2 for |x| > 1/2; otherwise s = |x|.
 
-    Gives (|x| > 1/2, s*R with asin(s) = s + s*R, upper part of s, what its upper part lacks), exactly split whatever
-    the rounding of the device's square root.
+    Returns |x| > 1/2; s*R with asin(s) = s + s*R; and s split into an upper part and the remainder, accurate for any
+    rounding of the device's square root.
     """
     large = magnitude > 0.5
     square = f.select(large, (1.0 - magnitude) * 0.5, magnitude * magnitude)
@@ -29,41 +29,41 @@ def _half_angle(f: Formula, magnitude: Term) -> tuple[Term, Term, Term, Term]:
 
 
 def asin(f: Formula, x: Term) -> Term:
-    """NaN outside [-1, 1]."""
+    """Return the arcsine, NaN outside [-1, 1]."""
     table, magnitude = tables_of(x), x.abs()
     large, curved, upper, lacking = _half_angle(f, magnitude)
     with f.exact():
-        far = (table.half_pi[0] - 2.0 * upper) - (2.0 * (curved + lacking) - table.half_pi[1])
-        result = f.select(large, far, magnitude + curved)
+        large_result = (table.half_pi[0] - 2.0 * upper) - (2.0 * (curved + lacking) - table.half_pi[1])
+        result = f.select(large, large_result, magnitude + curved)
     return f.select(magnitude <= 1.0, copy_sign(result, x), math.nan)
 
 
 def acos(f: Formula, x: Term) -> Term:
-    """NaN outside [-1, 1]."""
+    """Return the arccosine, NaN outside [-1, 1]."""
     table, magnitude = tables_of(x), x.abs()
     large, curved, upper, lacking = _half_angle(f, magnitude)
     with f.exact():
         small = upper + (curved + lacking)
-        behind = 2.0 * (table.half_pi[0] - (upper + ((curved + lacking) - table.half_pi[1])))
-        bent = copy_sign(curved, x)
-        middle = table.half_pi[0] - (x - (table.half_pi[1] - bent))
-        result = f.select(large, f.select(x < 0.0, behind, 2.0 * small), middle)
+        negative_large = 2.0 * (table.half_pi[0] - (upper + ((curved + lacking) - table.half_pi[1])))
+        signed_curved = copy_sign(curved, x)
+        middle = table.half_pi[0] - (x - (table.half_pi[1] - signed_curved))
+        result = f.select(large, f.select(x < 0.0, negative_large, 2.0 * small), middle)
     return f.select(magnitude <= 1.0, result, math.nan)
 
 
 def _angle(f: Formula, small: Term, large: Term) -> Term:
-    """atan(small / large) for 0 <= small <= large and large > 0, with one division."""
+    """Return atan(small / large) for 0 <= small <= large and large > 0, with a single division."""
     high, low = tables_of(small).quarter_pi
-    near = small > large * math.tan(math.pi / 8)
-    t = f.select(near, small - large, small) / f.select(near, small + large, large)
+    reduce_further = small > large * math.tan(math.pi / 8)
+    t = f.select(reduce_further, small - large, small) / f.select(reduce_further, small + large, large)
     z = t * t
-    bent = t * (z * f.polynomial(z, tables_of(t).atan))
+    curved = t * (z * f.polynomial(z, tables_of(t).atan))
     with f.exact():
-        return f.select(near, high + (t + (bent + low)), t + bent)
+        return f.select(reduce_further, high + (t + (curved + low)), t + curved)
 
 
 def atan(f: Formula, x: Term) -> Term:
-    """Beyond 1, pi/2 less the angle of the reciprocal."""
+    """Return the arctangent; for |x| > 1, pi/2 minus that of the reciprocal."""
     high, low = tables_of(x).half_pi
     magnitude, one = x.abs(), f.term(1.0, x.dtype)
     steep = magnitude > 1.0
@@ -73,26 +73,29 @@ def atan(f: Formula, x: Term) -> Term:
 
 
 def _scaled(f: Formula, small: Term, large: Term) -> tuple[Term, Term]:
-    """Both times a power of two, so that their sum neither overflows nor is subnormal; two infinities give two ones."""
+    """Scale both values by a power of two so that their sum neither overflows nor is subnormal.
+
+    Two infinities become two ones.
+    """
     fmt = format_of(large)
     up, down = 2.0 ** (fmt.digits + 8), 2.0**-8
     one = f.term(1.0, large.dtype)
     factor = f.select(large < 2.0 ** (fmt.min_exponent + 8), up, one)
     factor = f.select(large > 2.0 ** (fmt.bias - 4), down, factor)
     infinite = small.equals(math.inf) & large.equals(math.inf)
-    scaled = large * factor  # 0 for subnormal numbers too, where the device takes them for 0
+    scaled = large * factor  # also 0 for subnormal numbers, if the device flushes them to 0
     return f.select(infinite, 1.0, small * factor), f.select(infinite | scaled.equals(0.0), 1.0, scaled)
 
 
 def atan2(f: Formula, y: Term, x: Term) -> Term:
-    """The angle of the point (x, y); zeros have signs, infinities are directions."""
+    """Return the angle of the point (x, y), with C's rules for signed zeros and infinities."""
     table = tables_of(x)
-    mask = format_of(x).magnitude_mask  # by bits: devices may take subnormal numbers for 0, not in products though
+    mask = format_of(x).magnitude_mask  # by bits: devices may flush subnormal numbers in comparisons
     rise_bits, run_bits = y.bits() & mask, x.bits() & mask
     rise, run, steep = rise_bits.as_bits_of(y.dtype), run_bits.as_bits_of(x.dtype), rise_bits > run_bits
     angle = _angle(f, *_scaled(f, f.select(steep, run, rise), f.select(steep, rise, run)))
-    behind = x.bits() >= format_of(x).sign_mask
+    left_half_plane = x.bits() >= format_of(x).sign_mask
     zero = f.term(0.0, x.dtype)
-    high, low = (f.select(steep, table.half_pi[k], f.select(behind, table.pi[k], zero)) for k in (0, 1))
+    high, low = (f.select(steep, table.half_pi[k], f.select(left_half_plane, table.pi[k], zero)) for k in (0, 1))
     with f.exact():
-        return copy_sign(high + (f.select(steep ^ behind, -angle, angle) + low), y)
+        return copy_sign(high + (f.select(steep ^ left_half_plane, -angle, angle) + low), y)

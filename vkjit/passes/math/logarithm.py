@@ -1,7 +1,7 @@
-"""log, log2, log10, log1p: x = 2**k (1 + g), and a polynomial in s = g / (2 + g) (f32 and f64).
+"""log, log2, log10 and log1p: x = 2**k (1 + g), and a polynomial in s = g / (2 + g) (f32 and f64).
 
-log(1 + g) = g - (g*g/2 - s*(g*g/2 + R(s*s))). For other bases, g - g*g/2 is split into an upper half whose products are
-exact and a rest.
+log(1 + g) = g - (g*g/2 - s*(g*g/2 + R(s*s))). For bases 2 and 10, g - g*g/2 is split into an upper part, whose products
+are exact, and a remainder.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["log", "log1p", "log2", "log10", "log_of_sum", "reduced", "two_sum"]
 
 
 def two_sum(f: Formula, x: Term | float, y: Term) -> tuple[Term, Term]:
-    """The rounded sum and its rounding error, exactly, for any order of magnitudes."""
+    """Return the rounded sum and its exact rounding error, for operands in any order (Knuth's two-sum)."""
     x = f.term(x, y.dtype)
     with f.exact():
         total = x + y
@@ -25,7 +25,7 @@ def two_sum(f: Formula, x: Term | float, y: Term) -> tuple[Term, Term]:
 
 
 def reduced(f: Formula, x: Term) -> tuple[Term, Term]:
-    """(k, m) with x = 2**k m, k a signed integer and m from sqrt(1/2) to sqrt(2); x is positive, may be subnormal."""
+    """Return (k, m) with x = 2**k m, an integer k, and sqrt(1/2) <= m < sqrt(2), for positive x, subnormal or not."""
     fmt = format_of(x)
     bits = x.bits()
     subnormal = bits < (1 << fmt.mantissa)
@@ -40,7 +40,7 @@ def reduced(f: Formula, x: Term) -> tuple[Term, Term]:
 
 
 def _tail(f: Formula, g: Term) -> tuple[Term, Term]:
-    """(g*g/2, s*(g*g/2 + R))."""
+    """Return (g*g/2, s*(g*g/2 + R))."""
     s = g / (2.0 + g)
     z = s * s
     half_square = 0.5 * g * g
@@ -48,7 +48,7 @@ def _tail(f: Formula, g: Term) -> tuple[Term, Term]:
 
 
 def _natural(f: Formula, k: Term, g: Term) -> Term:
-    """k ln 2 + log(1 + g)."""
+    """Return k ln 2 + log(1 + g)."""
     high, low = tables_of(g).ln2
     half_square, tail = _tail(f, g)
     with f.exact():
@@ -56,19 +56,19 @@ def _natural(f: Formula, k: Term, g: Term) -> Term:
 
 
 def _domain(f: Formula, x: Term, result: Term) -> Term:
-    """-inf at zero, NaN below and for NaN, infinity for itself."""
+    """Return a logarithm's result with its special cases: -inf for 0, NaN for negative x and NaN, inf for inf."""
     special = f.select(x.equals(0.0), -math.inf, f.select(x > 0.0, x, math.nan))
     return f.select((x > 0.0) & (x < math.inf), result, special)
 
 
 def log(f: Formula, x: Term) -> Term:
-    """The natural logarithm."""
+    """Return the natural logarithm."""
     k, m = reduced(f, x)
     return _domain(f, x, _natural(f, k.raw_cast(x.dtype), m - 1.0))
 
 
 def log_of_sum(f: Formula, high: Term, low: Term, doublings: Term | int = 0) -> Term:
-    """log(high + low) + doublings ln 2, for `high` at least 2**-digits and `low` below its last digit."""
+    """Return log(high + low) + doublings ln 2, for `high` >= 2**-digits and `low` less than one ULP of `high`."""
     fmt = format_of(high)
     k, m = reduced(f, high)
     shift = power_of_two(-f.call("min", k, f.term(fmt.digits * 2, fmt.signed)), high.dtype)
@@ -78,16 +78,16 @@ def log_of_sum(f: Formula, high: Term, low: Term, doublings: Term | int = 0) -> 
 
 
 def log1p(f: Formula, x: Term) -> Term:
-    """log of the sum 1 + x and its rounding error."""
+    """Return log1p: the logarithm of the sum 1 + x with its rounding error."""
     total, error = two_sum(f, 1.0, x)
     result = log_of_sum(f, total, error)
     special = f.select(x.equals(-1.0), -math.inf, f.select(x > -1.0, x, math.nan))
-    usual = (x > -1.0) & (x < math.inf) & (x.abs() >= 2.0 ** -(format_of(x).digits + 1))
-    return f.select(usual, result, special)
+    regular = (x > -1.0) & (x < math.inf) & (x.abs() >= 2.0 ** -(format_of(x).digits + 1))
+    return f.select(regular, result, special)
 
 
 def _split(f: Formula, g: Term) -> tuple[Term, Term]:
-    """log(1 + g) as an upper half and a rest."""
+    """Return log(1 + g) as an upper part of half precision and a remainder."""
     half_square, tail = _tail(f, g)
     with f.exact():
         high = half_precision_part(g - half_square)
@@ -95,20 +95,20 @@ def _split(f: Formula, g: Term) -> tuple[Term, Term]:
 
 
 def log2(f: Formula, x: Term) -> Term:
-    """Exact for powers of two."""
+    """Return the base-2 logarithm, exact for powers of two."""
     upper, lower = tables_of(x).log2_e
     k, m = reduced(f, x)
     high, low = _split(f, m - 1.0)
     first = k.raw_cast(x.dtype)
     with f.exact():
-        product, rest = high * upper, (low + high) * lower + low * upper
+        product, low_sum = high * upper, (low + high) * lower + low * upper
         total = first + product
-        result = (rest + ((first - total) + product)) + total
+        result = (low_sum + ((first - total) + product)) + total
     return _domain(f, x, result)
 
 
 def log10(f: Formula, x: Term) -> Term:
-    """Nearly always correctly rounded: exact powers of ten give integers."""
+    """Return the base-10 logarithm, nearly always correctly rounded: exact powers of ten give integers."""
     upper, lower = tables_of(x).log10_e
     two = tables_of(x).log10_2
     k, m = reduced(f, x)
@@ -117,7 +117,7 @@ def log10(f: Formula, x: Term) -> Term:
     with f.exact():
         first = exponent * two[0]
         product = high * upper
-        rest = exponent * two[1] + ((low + high) * lower + low * upper)
+        low_sum = exponent * two[1] + ((low + high) * lower + low * upper)
         total = first + product
-        result = (rest + ((first - total) + product)) + total
+        result = (low_sum + ((first - total) + product)) + total
     return _domain(f, x, result)

@@ -1,7 +1,7 @@
-"""pow: 2**(y log2 |x|), with the logarithm as a pair of floats (f32 and f64).
+"""pow as 2**(y log2 |x|), with the logarithm as a pair of floats (f32 and f64).
 
-A pair's upper part has half the format's digits, so that products of upper parts are exact; the lower part is a whole
-float. The logarithm is good to half a format more than the result needs when y log2 |x| is at its largest.
+The upper part of a pair has half the format's digits, so that products of upper parts are exact; the lower part has all
+digits. The logarithm has half a format more digits than the result needs if y log2 |x| is at its largest.
 """
 
 from __future__ import annotations
@@ -21,19 +21,21 @@ __all__ = ["power"]
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
+    """An unevaluated sum upper + lower, where `upper` has half the format's digits."""
+
     upper: Term
     lower: Term
 
     @staticmethod
     def of(high: Term, low: Term) -> _Pair:
-        """high + low, for a low part well below the high one."""
+        """Return high + low as a pair, for `low` much smaller than `high`."""
         total = high + low
         upper = half_precision_part(total)
         return _Pair(upper, (high - upper) + low)
 
     @staticmethod
     def of_sum(large: Term, small: Term, low: Term) -> _Pair:
-        """large + small + low; the first is 0 or not below the second in magnitude."""
+        """Return large + small + low as a pair, for |large| >= |small| or large = 0."""
         total = large + small
         return _Pair.of(total, (small - (total - large)) + low)
 
@@ -43,7 +45,7 @@ class _Pair:
 
 
 def _log2(f: Formula, x: Term) -> _Pair:
-    """log2 of a positive number: k + s (c0 + z (c1 + z P(z))) with z = s*s, s = (m - 1)/(m + 1)."""
+    """Return log2 of a positive number: k + s (c0 + z (c1 + z P(z))) with z = s*s, s = (m - 1)/(m + 1)."""
     table = tables_of(x)
     k, m = reduced(f, x)
     above, below = m - 1.0, m + 1.0
@@ -52,8 +54,8 @@ def _log2(f: Formula, x: Term) -> _Pair:
         first = half_precision_part(above * inverse)
         below_upper = half_precision_part(below)
         below_lower = m - (below_upper - 1.0)
-        rest = ((above - first * below_upper) - first * below_lower) * inverse
-        s = _Pair(first, rest)
+        remainder = ((above - first * below_upper) - first * below_lower) * inverse
+        s = _Pair(first, remainder)
         z = s * s
         tail = table.log2_second[1] + (z.upper + z.lower) * f.polynomial(z.upper + z.lower, table.log2)
         inner = z * _Pair.of(f.term(table.log2_second[0], x.dtype), tail)
@@ -63,7 +65,7 @@ def _log2(f: Formula, x: Term) -> _Pair:
 
 
 def _exp2_of(f: Formula, high: Term, low: Term) -> Term:
-    """2**(high + low)."""
+    """Return 2**(high + low)."""
     fmt, table = format_of(high), tables_of(high)
     whole = high + low
     least, greatest = fmt.least_subnormal_exponent - 2.0, fmt.bias + 2.0
@@ -77,10 +79,10 @@ def _exp2_of(f: Formula, high: Term, low: Term) -> Term:
 
 
 def _magnitude(f: Formula, x: Term, y: Term) -> Term:
-    """x**y for positive, finite x."""
+    """Return x**y for positive, finite x."""
     logarithm = _log2(f, x)
-    most = 2.0 ** (format_of(x).digits + 20)  # from here on the result is 0, 1 or infinite
-    y = f.select(y > most, most, f.select(y < -most, -most, y))
+    limit = 2.0 ** (format_of(x).digits + 20)  # from here on the result is 0, 1 or infinite
+    y = f.select(y > limit, limit, f.select(y < -limit, -limit, y))
     with f.exact():
         y_upper = half_precision_part(y)
         y_lower = y - y_upper
@@ -89,7 +91,7 @@ def _magnitude(f: Formula, x: Term, y: Term) -> Term:
     return _exp2_of(f, high, low)
 
 
-_SMALL: dict[object, Callable[[Term], Term]] = {
+_CONSTANT_EXPONENTS: dict[object, Callable[[Term], Term]] = {
     1.0: lambda x: x,
     2.0: lambda x: x * x,
     3.0: lambda x: x * x * x,
@@ -99,9 +101,9 @@ _SMALL: dict[object, Callable[[Term], Term]] = {
 
 
 def power(f: Formula, x: Term, y: Term) -> Term:
-    """As NumPy's: NaN for negative x with fractional y, 1 for y = 0 and for x = 1, signs and infinities included."""
-    if y.constant in _SMALL:
-        return _SMALL[y.constant](x)
+    """Return x**y with NumPy's special cases: NaN for negative x and fractional y, 1 for y = 0 and for x = 1, ..."""
+    if y.constant in _CONSTANT_EXPONENTS:
+        return _CONSTANT_EXPONENTS[y.constant](x)
     if y.constant == 0.5:
         return f.select(x.equals(-math.inf), math.inf, f.call("sqrt", x).abs())
     magnitude = x.abs()

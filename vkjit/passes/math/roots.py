@@ -1,4 +1,4 @@
-"""Square roots that don't rely on the device's rounding, rsqrt and hypot (f32 and f64; `rounded_root`: f32)."""
+"""Square roots that don't rely on the device's rounding, rsqrt and hypot (f32 and f64; `rounded_root` only f32)."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ __all__ = ["hypot", "root", "rounded_root", "rsqrt"]
 
 
 def root(f: Formula, x: Term) -> Term:
-    """The square root of a value that isn't negative, nor near the ends of the range, within one ULP."""
+    """Return the square root within one ULP, for non-negative x that isn't near the ends of the exponent range."""
     first = f.call("sqrt", x)
     upper = half_precision_part(first)
     with f.exact():
         lower = first - upper
-        rest = ((x - upper * upper) - 2.0 * (upper * lower)) - lower * lower
+        residual = ((x - upper * upper) - 2.0 * (upper * lower)) - lower * lower
     safe = f.select(first > 0.0, first, 1.0)
-    return f.select((x > 0.0) & (x < math.inf), first + 0.5 * rest / safe, x)
+    return f.select((x > 0.0) & (x < math.inf), first + 0.5 * residual / safe, x)
 
 
 def _residual(f: Formula, x: Term, root_of_x: Term) -> Term:
-    """x - root * root, exact where the root is within one ULP and nothing underflows."""
+    """Return x - root * root, exact if the root is within one ULP and nothing underflows."""
     upper = half_precision_part(root_of_x)
     with f.exact():
         lower = root_of_x - upper
@@ -30,10 +30,10 @@ def _residual(f: Formula, x: Term, root_of_x: Term) -> Term:
 
 
 def rounded_root(f: Formula, x: Term) -> Term:
-    """The square root rounded to the nearest number, from a reciprocal root within a few ULP.
+    """Return the correctly rounded square root, from a reciprocal square root within a few ULP.
 
-    With u the distance to the next number, and all of x, y * y and y * u multiples of u * u, the root lies above
-    y + u / 2 just where x - y * y > y * u: an exact comparison, as is the one below.
+    Let y be the approximation and u one ULP of it. As x, y * y and y * u are multiples of u * u, the root is greater
+    than y + u / 2 if and only if x - y * y > y * u, which is an exact comparison. So is the one for the number below y.
     """
     fmt = format_of(x)
     half, one = fmt.bias // 2, f.term(1.0, x.dtype)
@@ -43,13 +43,13 @@ def rounded_root(f: Formula, x: Term) -> Term:
     scaled = f.select(regular, scaled, 1.0)
     with f.exact():
         first = scaled * f.call("rsqrt", scaled)
-        near = first + 0.5 * _residual(f, scaled, first) / first
-        rest = _residual(f, scaled, near)
-        bits = near.bits()
+        approximation = first + 0.5 * _residual(f, scaled, first) / first
+        residual = _residual(f, scaled, approximation)
+        bits = approximation.bits()
         unit = (bits & fmt.infinity_bits).as_bits_of(x.dtype) * 2.0**-fmt.mantissa
-        above = near * unit
+        above = approximation * unit
         below = f.select((bits & ((1 << fmt.mantissa) - 1)).equals(0), 0.5 * above, above)
-    bits = f.select(rest > above, bits + 1, f.select(rest <= -below, bits - 1, bits))
+    bits = f.select(residual > above, bits + 1, f.select(residual <= -below, bits - 1, bits))
     scale = 2.0 ** ((half + 1) // 2)
     result = bits.as_bits_of(x.dtype) * f.select(small, 1.0 / scale, f.select(large, scale, one))
     negative = (x.bits() > fmt.sign_mask) & ~is_nan(x)
@@ -57,12 +57,12 @@ def rounded_root(f: Formula, x: Term) -> Term:
 
 
 def rsqrt(f: Formula, x: Term) -> Term:
-    """For formats in which the device has no reciprocal root."""
+    """Return the reciprocal square root, for types in which the device lacks it."""
     return 1.0 / f.call("sqrt", x)
 
 
 def hypot(f: Formula, x: Term, y: Term) -> Term:
-    """sqrt(x*x + y*y) with both scaled by a power of two; an infinity wins over NaN."""
+    """Return sqrt(x*x + y*y), computed with scaled operands; infinite if either is, even if the other is NaN."""
     fmt = format_of(x)
     first, second = x.abs(), y.abs()
     swap = first < second
@@ -71,9 +71,9 @@ def hypot(f: Formula, x: Term, y: Term) -> Term:
     up, down = 2.0 ** (fmt.bias // 2 + fmt.digits), 2.0 ** -(fmt.bias // 2 + 4)
     high, low = large > 2.0**edge, large < 2.0 ** -(edge - fmt.digits)
     factor = f.select(high, down, f.select(low, up, f.term(1.0, x.dtype)))
-    back = f.select(high, 1.0 / down, f.select(low, 1.0 / up, f.term(1.0, x.dtype)))
+    inverse_factor = f.select(high, 1.0 / down, f.select(low, 1.0 / up, f.term(1.0, x.dtype)))
     large, small = large * factor, small * factor
-    result = root(f, large * large + small * small) * back
+    result = root(f, large * large + small * small) * inverse_factor
     infinite = first.equals(math.inf) | second.equals(math.inf)
     result = f.select(is_nan(x) | is_nan(y), math.nan, result)
     return f.select(infinite, math.inf, result)

@@ -1,4 +1,4 @@
-"""Builds the sanitizer's checks into a kernel: see `instrument`."""
+"""The kernel sanitizer: instrumentation for races, uninitialized reads, overflow, NaN and more; see `instrument`."""
 
 from __future__ import annotations
 

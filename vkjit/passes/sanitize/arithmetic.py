@@ -1,8 +1,8 @@
-"""Arithmetic that goes wrong without a word: integers that wrap, the first NaN.
+"""Checks of arithmetic: signed integer overflow, and the operation that first produces a NaN.
 
-Before: an operation. After: a report where a signed sum, difference, product, negation or a conversion to a narrower
-signed type doesn't hold the exact result; where a float result is NaN though no operand is. Values that pass through
-memory or come from constants are nobody's birthplace.
+Inserts a report after an operation where a signed sum, difference, product, negation, absolute value, or conversion to
+a narrower signed type doesn't hold the exact result, and where a float result is NaN though no operand is. NaNs that
+come from memory or constants aren't reported.
 """
 
 from __future__ import annotations
@@ -21,45 +21,45 @@ from .state import State
 __all__ = ["Arithmetic"]
 
 _WRAPPING = {"add": "+", "sub": "-", "mul": "*", "neg": "-", "abs": "abs"}
-_PASS_ON = frozenset({
+_PROPAGATING = frozenset({
     "select", "min", "max", "fmin", "fmax", "neg", "abs", "sign", "copysign", "floor", "ceil", "trunc", "round", "cast",
     "bitcast", "const", "poison",
 })  # fmt: skip
-"""Operations whose NaN was one of their operands."""
+"""Operations that only propagate a NaN of an operand."""
 
 
 @dataclass(slots=True)
 class Arithmetic:
-    """Instruments operations that compute, each component of vectors."""
+    """Instrumentation of arithmetic; each component of a vector is checked. `wraps` and `nans` select the checks."""
 
     state: State
     wraps: bool
     nans: bool
 
     def before_access(self, op: Op, builder: Builder) -> None:
-        """Nothing to do at accesses."""
+        """Do nothing: accesses aren't checked here."""
 
     def after(self, op: Op, builder: Builder) -> None:
-        """Looks at the result of an operation."""
+        """Check the result of an operation."""
         if len(op.results) != 1 or not isinstance(op.result.type, (Scalar, Vector)):
             return
         dtype = op.result.type.dtype
-        if self.nans and dtype.is_float and op.name not in _PASS_ON and OPS[op.name].elementwise:
-            self._birth(op, Formula(builder))
+        if self.nans and dtype.is_float and op.name not in _PROPAGATING and OPS[op.name].elementwise:
+            self._check_nan(op, Formula(builder))
         if self.wraps and dtype.is_integer and dtype.is_signed:
-            self._wrap(op, Formula(builder))
+            self._check_overflow(op, Formula(builder))
 
-    def _birth(self, op: Op, f: Formula) -> None:
+    def _check_nan(self, op: Op, f: Formula) -> None:
         operands = [v for v in op.operands if getattr(v.type, "dtype", dtypes.i32).is_float]
         for lane in range(_size(op.result)):
-            born = f.call("isnan", _lane(f, op.result, lane))
+            is_new = f.call("isnan", _lane(f, op.result, lane))
             parts = [_lane(f, value, lane) for value in operands]
             for part in parts:
-                born = born & ~f.call("isnan", part)
+                is_new = is_new & ~f.call("isnan", part)
             shown = ", ".join(f"{{{number}}}" for number in range(len(parts)))
-            self._report(f, op, born, parts, "nan", f"{op.name} of {shown} gives NaN")
+            self._report(f, op, is_new, parts, "nan", f"{op.name} of {shown} gives NaN")
 
-    def _wrap(self, op: Op, f: Formula) -> None:
+    def _check_overflow(self, op: Op, f: Formula) -> None:
         for lane in range(_size(op.result)):
             result = _lane(f, op.result, lane)
             operands = [_lane(f, value, lane) for value in op.operands]
@@ -95,7 +95,7 @@ def _narrows(source: Term, target: Term) -> bool:
 
 
 def _wrapped(name: str, operands: list[Term], result: Term) -> Term:
-    """Whether the exact result is another one."""
+    """Return the condition that the exact result isn't `result`."""
     a = operands[0]
     if name in ("neg", "abs"):
         return (a < 0) & (result < 0 if name == "abs" else result.equals(a))

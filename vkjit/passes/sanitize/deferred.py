@@ -1,16 +1,17 @@
-"""Reports of the sanitizer that are kept until the kernel's end, for software drivers.
+"""Deferred reports: keep reports in variables and write their records at the end of the kernel, for software drivers.
 
-Before: `report %cond, values... {site}`, anywhere. After: variables that hold which places an invocation has reported, a bit
-each, and the values of the first time; at the kernel's end one loop for up to 32 places::
+Takes a kernel with `report %cond, values... {site}` anywhere. Each site that can report gets a bit of a mask and
+variables for the values of its first report. At the end of the kernel, one loop writes the records of up to 32 sites::
 
-    for %k = 0, number of bits in %todo, 1 (%todo) {
-        the lowest bit of %todo, and what belongs to it, by selections
-        write that record (see `records`)
+    for %k = 0, popcount(%todo), 1 (%todo) {
+        select the site and values of the lowest bit of %todo
+        write its record (see `records`)
         continue %todo & (%todo - 1)
     }
 
-Such drivers run both sides of every branch, and each store invocation by invocation, whether it happens or not: the loop's body
-runs once where nothing is wrong, however many places there are. Values that are the same at the end aren't kept.
+Software drivers run both sides of every branch, and each store one invocation after the other, even if it is masked
+off. The loop's body runs once if nothing is wrong, for any number of sites. Values that are still available at the end
+of the kernel don't get a variable.
 """
 
 from __future__ import annotations
@@ -32,38 +33,38 @@ _BITS = 32
 
 
 def defer_records(state: State) -> None:
-    """Replaces the reports of a kernel."""
+    """Replace the reports of a kernel by deferred ones."""
     body = state.kernel.body
-    _lift(body, set(reports_of(state)))
+    _hoist(body, set(reports_of(state)))
     reports = reports_of(state)
     if not reports:
         return
     layouts, records = Layouts(state), Records(state)
-    held = _Held(state, layouts, reports)
+    variables = _DeferredReports(state, layouts, reports)
 
     def rule(op: Op, builder: Builder) -> list[Value] | None:
-        if op not in held.places:
+        if op not in variables.places:
             return None
-        held.note(op, builder)
+        variables.note(op, builder)
         return []
 
     rewrite_region(body, rule)
     last = body.ops.pop()
     f = Formula(Builder(body, last.loc))
-    for group in held.groups:
+    for group in variables.groups:
         group.write(f, layouts, records)
     body.ops.append(last)
 
 
-def _lift(region: Region, reports: set[Op]) -> None:
-    """Puts reports in front of the `if` that they stand in, as far as nothing inside decides about them: what a branch doesn't
-    change needn't be joined behind it.
+def _hoist(region: Region, reports: set[Op]) -> None:
+    """Hoist reports out of the `if` that contains them if neither their condition nor their values are computed inside:
+    values that a branch doesn't change need no merge after it.
     """
     source, region.ops = region.ops, []
     builder = Builder(region)
     for op in source:
         for side, inner in enumerate(op.regions):
-            _lift(inner, reports)
+            _hoist(inner, reports)
             for report in _leading(inner, reports) if op.name == "if" else []:
                 inner.ops.remove(report)
                 builder.loc = report.loc
@@ -77,8 +78,8 @@ def _lift(region: Region, reports: set[Op]) -> None:
 
 
 def _leading(side: Region, reports: set[Op]) -> list[Op]:
-    """The reports at the start of a side, before anything that might leave it, that look at nothing made there."""
-    found: list[Op] = []
+    """Return the reports at the start of a side, before any nested control flow, that use no value computed there."""
+    leading: list[Op] = []
     inside: set[Value] = set()
     for op in side.ops:
         if op.regions:
@@ -88,15 +89,15 @@ def _leading(side: Region, reports: set[Op]) -> list[Op]:
             always = is_constant(condition) and bool(constant_of(condition))
             if any(value in inside for value in op.operands[1:] + ([] if always else [condition])):
                 break
-            found.append(op)
+            leading.append(op)
         inside.update(op.results)
-    return found
+    return leading
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """A place: its bit, and by value that is stored the variable that holds it, or the value itself where that is the same at
-    the end.
+class _Site:
+    """A site: its bit, and for each stored value the variable that holds it (True), or the value itself if it is still
+    available at the end (False).
     """
 
     site: int
@@ -104,26 +105,26 @@ class _Place:
     kept: list[tuple[Value, bool]]
 
     def values(self, f: Formula, layouts: Layouts) -> list[Term]:
-        """What was kept, at the kernel's end."""
+        """Load the kept values at the end of the kernel."""
         zero = f.builder.index(0)
-        found = [f.builder.emit("load", kept, zero) if held else kept for kept, held in self.kept]
-        return [layouts.bits(self.site, f, value) for value in found]
+        kept_values = [f.builder.emit("load", kept, zero) if is_variable else kept for kept, is_variable in self.kept]
+        return [layouts.bits(self.site, f, value) for value in kept_values]
 
 
 @dataclass(slots=True)
 class _Group:
-    """Up to 32 places that share a word: a bit of `mask` for each that was reported."""
+    """Up to 32 sites that share a `mask` with a bit for each site that has reported."""
 
     mask: Value
-    places: list[_Place] = field(default_factory=list)
+    places: list[_Site] = field(default_factory=list)
 
     def write(self, f: Formula, layouts: Layouts, records: Records) -> None:
-        """Writes the records of the places that were reported."""
+        """Write the records of the sites that have reported."""
         builder = f.builder
-        todo = f.term(builder.emit("load", self.mask, builder.index(0)))
+        pending = f.term(builder.emit("load", self.mask, builder.index(0)))
         values = [place.values(f, layouts) for place in self.places]
         if len(self.places) == 1:
-            with builder.when(todo.differs(0).value):
+            with builder.when(pending.differs(0).value):
                 records.write(f, f.term(self.places[0].site, dtypes.u32), values[0])
             return
         body = Region([U32, U32], ["k", "todo"])
@@ -138,26 +139,28 @@ class _Group:
             records.write(f, site, chosen)
             builder.op("continue", (left & (left - 1)).value)
         zero, one = (builder.const(number, U32) for number in (0, 1))
-        rounds = f.call("min", f.call("popcount", todo), f.term(len(self.places), dtypes.u32))  # a bound that is seen
-        builder.op("for", zero, rounds.value, one, todo.value, types=[U32], regions=[body])
+        iterations = f.call(
+            "min", f.call("popcount", pending), f.term(len(self.places), dtypes.u32)
+        )  # a visible upper bound
+        builder.op("for", zero, iterations.value, one, pending.value, types=[U32], regions=[body])
 
 
 def _first(f: Formula, conditions: list[Term], values: list[Term]) -> Term:
-    """The value of the first condition that holds; the last one where none does."""
+    """Return the value of the first condition that holds, or the last value if none does."""
     chosen = values[-1]
     for condition, value in zip(conditions[-2::-1], values[-2::-1], strict=True):
         chosen = f.select(condition, value, chosen)
     return chosen
 
 
-class _Held:
-    """The variables of one kernel."""
+class _DeferredReports:
+    """The masks and variables of one kernel."""
 
     def __init__(self, state: State, layouts: Layouts, reports: list[Op]) -> None:
         self.state = state
         self.layouts = layouts
         self.groups: list[_Group] = []
-        self.places: dict[Op, tuple[_Group, _Place]] = {}
+        self.places: dict[Op, tuple[_Group, _Site]] = {}
         by_site: dict[int, list[Op]] = {}
         for op in reports:
             by_site.setdefault(op.attrs["site"], []).append(op)
@@ -166,7 +169,7 @@ class _Held:
             place = self._place(site, ops)
             self.places.update((op, place) for op in ops)
 
-    def _place(self, site: int, ops: list[Op]) -> tuple[_Group, _Place]:
+    def _place(self, site: int, ops: list[Op]) -> tuple[_Group, _Site]:
         if not self.groups or len(self.groups[-1].places) == _BITS:
             self.groups.append(_Group(self._variable(U32)))
         group = self.groups[-1]
@@ -174,11 +177,11 @@ class _Held:
         for same in zip(*(self.layouts.stored(op) for op in ops), strict=True):
             steady = same[0] in self.steady and all(value is same[0] for value in same)
             kept.append((same[0], False) if steady else (self._variable(same[0].type), True))
-        group.places.append(_Place(site, 1 << len(group.places), kept))
+        group.places.append(_Site(site, 1 << len(group.places), kept))
         return group, group.places[-1]
 
     def _variable(self, kind: Type) -> Value:
-        """A variable of an invocation, at first 0."""
+        """Allocate a variable of the invocation that is initially 0."""
         prologue = self.state.prologue
         assert isinstance(kind, Scalar)
         array = prologue.emit("local", type=Array(kind, 1, "local", shape=(1,), contiguous=True))
@@ -186,7 +189,7 @@ class _Held:
         return array
 
     def note(self, op: Op, builder: Builder) -> None:
-        """Keeps a report unless there is one of the place."""
+        """Record a report; only the first one of a site keeps its values."""
         group, place = self.places[op]
         f, zero = Formula(builder), builder.index(0)
         condition = f.term(op.operands[0])
@@ -194,7 +197,7 @@ class _Held:
         bit = f.select(condition, f.term(place.bit, dtypes.u32), 0)
         builder.op("store", group.mask, zero, (before | bit).value)
         first = condition & (before & place.bit).equals(0)
-        for (array, held), value in zip(place.kept, self.layouts.stored(op), strict=True):
-            if held:
+        for (array, is_variable), value in zip(place.kept, self.layouts.stored(op), strict=True):
+            if is_variable:
                 old = f.term(builder.emit("load", array, zero))
                 builder.op("store", array, zero, f.select(first, f.term(value), old).value)

@@ -1,7 +1,7 @@
-"""Loops without end: a `while` that goes on and on is left, and reported.
+"""Detection of infinite loops: a `while` loop with too many iterations is reported and left.
 
-Before: `loop`. After: each invocation counts its rounds, from each entry of the loop; past `MOST_ROUNDS` it reports and
-leaves with zeros as the results. A `for` ends by itself.
+Each invocation counts the iterations of each `loop` from its entry. After `MOST_ROUNDS` iterations it reports and
+leaves the loop, with zeros as the loop's results. A `for` always terminates.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from .state import State
 __all__ = ["MOST_ROUNDS", "Endless"]
 
 MOST_ROUNDS = 50_000
-"""Below the cap of drivers that stop loops silently."""
+"""The maximum number of iterations: below the limit at which some drivers silently stop loops."""
 
 
 @dataclass(slots=True)
 class Endless:
-    """Instruments loops."""
+    """Instrumentation of `loop` operations."""
 
     state: State
 
     def run(self, region: Region) -> None:
-        """All loops of a region."""
+        """Instrument all loops of a region."""
         source, region.ops = region.ops, []
         builder = Builder(region)
         for op in source:
@@ -48,10 +48,10 @@ class Endless:
         builder.op("store", counter, builder.index(0), builder.const(0, dtypes.u32))
         head = Builder(Region(), op.loc)
         f = Formula(head)
-        rounds = f.term(head.emit("load", counter, head.index(0))) + 1
-        head.op("store", counter, head.index(0), rounds.value)
+        iterations = f.term(head.emit("load", counter, head.index(0))) + 1
+        head.op("store", counter, head.index(0), iterations.value)
         leave, stay = Region(), Region()
-        head.op("if", (rounds > MOST_ROUNDS).value, types=[], regions=[leave, stay])
+        head.op("if", (iterations > MOST_ROUNDS).value, types=[], regions=[leave, stay])
         with head.at(stay):
             head.op("yield")
         with head.at(leave):

@@ -1,9 +1,9 @@
-"""Reads of memory that nobody wrote: shared arrays, local arrays, elements of Outs.
+"""Detection of uninitialized reads from shared arrays, local arrays, and Out parameters, with shadow memory.
 
-Before: `load`, and atomics that read. After: a report where the element's mark says that nothing was stored there; stores
-set the mark. Marks of global arrays are words of hidden memory, all 0 at the launch; shared and local arrays have arrays
-of marks beside them (shared ones words of hidden memory, too, where there is no room). A vector has one mark: it counts as
-written when one of its lanes is.
+Each element has a mark that stores set. A `load`, or an atomic that reads, reports if the mark isn't set. The marks of
+global arrays are words of hidden memory, which are 0 at the launch; shared and local arrays have arrays of marks beside
+them, or words of hidden memory if shared memory has no room. A vector has one mark: it counts as written if one of its
+lanes is.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from .tracking import ACCESSES, Tracking, array_of, static_offset
 
 __all__ = ["Initialised"]
 
-_UNROLLED = 16
-"""Local arrays of at most so many elements have their marks cleared without a loop."""
+_MAX_UNROLLED = 16
+"""The largest local array, in elements, whose marks are cleared without a loop."""
 
 
 @dataclass(slots=True)
 class Initialised:
-    """Instruments accesses to arrays that may hold nothing yet."""
+    """Instrumentation of accesses to arrays that may be uninitialized."""
 
     state: State
     tracking: Tracking
@@ -49,14 +49,14 @@ class Initialised:
             self._clear_shared(shared)
 
     def _fits(self, shared: list[Value]) -> bool:
-        """Whether a byte per element of these arrays finds room beside all shared arrays."""
+        """True if a byte per element of these arrays fits in shared memory beside all shared arrays."""
         kinds = [array_of(op.result) for op in self.state.kernel.body.walk() if op.name == "shared"]
         lanes = [kind.element.size if isinstance(kind.element, Vector) else 1 for kind in kinds]
         used = sum(_count(k) * k.dtype.itemsize * n for k, n in zip(kinds, lanes, strict=True))
         return used + 16 * len(kinds) + sum(_count(array_of(root)) + 16 for root in shared) <= self.shared_bytes
 
     def _clear_shared(self, shared: list[Value]) -> None:
-        """Marks of shared arrays in shared memory, cleared by the workgroup at the kernel's start."""
+        """Allocate the marks of shared arrays in shared memory; the workgroup clears them at the start of the kernel."""
         prologue, size = self.state.prologue, self.state.invocations
         for root in sorted(shared, key=self._position):
             count = _count(array_of(root))
@@ -71,11 +71,11 @@ class Initialised:
         prologue.op("barrier")
 
     def _position(self, root: Value) -> int:
-        """The place of an allocation in the program, so that code comes out the same each time."""
+        """Return the position of an allocation in the program, which makes the output deterministic."""
         return next(n for n, op in enumerate(self.state.kernel.body.walk()) if op is root.op)
 
     def after(self, op: Op, builder: Builder) -> None:
-        """What follows an allocation: cleared marks of a local array."""
+        """Add cleared marks after the allocation of a local array."""
         if op.name != "local" or op.result not in self.watched or op.result in self.marks:
             return
         count = _count(array_of(op.result))
@@ -83,7 +83,7 @@ class Initialised:
         marks = builder.emit("local", type=kind)
         self.marks[op.result] = marks
         zero = builder.const(0, dtypes.u8)
-        if count <= _UNROLLED:
+        if count <= _MAX_UNROLLED:
             for position in range(count):
                 builder.op("store", marks, builder.index(position), zero)
             return
@@ -91,11 +91,11 @@ class Initialised:
         with builder.at(body):
             builder.op("store", marks, body.args[0], zero)
             builder.op("continue")
-        low, high, step = (builder.index(number) for number in (0, count, 1))
-        builder.op("for", low, high, step, types=[], regions=[body])
+        start, stop, step = (builder.index(number) for number in (0, count, 1))
+        builder.op("for", start, stop, step, types=[], regions=[body])
 
     def before_access(self, op: Op, builder: Builder) -> None:
-        """Checks the mark where the access reads, sets it where it writes."""
+        """Check the mark if the access reads; set it if it writes."""
         root = origin(op.operands[0])
         if root not in self.watched or op.name not in ACCESSES:
             return
@@ -118,12 +118,12 @@ class Initialised:
 
 
 def _count(kind: Array) -> int:
-    """Elements of a shared or local array."""
+    """Return the number of elements of a shared or local array."""
     return math.prod(kind.shape or ())
 
 
 def _updates(region: Region) -> set[Op]:
-    """The loads of vectors that only serve to write one lane: what the other lanes hold isn't looked at."""
+    """Return the loads of vectors that only serve to write a lane: their other lanes aren't used."""
     users: dict[Value, list[Op]] = {}
     for op in region.walk():
         for value in op.operands:
@@ -136,8 +136,8 @@ def _updates(region: Region) -> set[Op]:
 
 
 def _only_inserted_into(value: Value, users: dict[Value, list[Op]]) -> bool:
-    found = users.get(value, [])
-    return all(op.name == "vec_insert" and op.operands[0] is value and op.operands[1] is not value for op in found)
+    uses = users.get(value, [])
+    return all(op.name == "vec_insert" and op.operands[0] is value and op.operands[1] is not value for op in uses)
 
 
 def _kind(root: Value) -> str:

@@ -1,9 +1,9 @@
-"""Builds the sanitizer's checks into a kernel.
+"""Instrumentation of kernels with the sanitizer's checks.
 
-Before: a kernel in normal form, inlined, with the attribute `sanitize` (names of checks) and guarded accesses (`bounds`).
-After: with hidden parameters behind the user's, and with code around accesses, barriers and arithmetic that writes a
-record for each place where something is wrong; `sanitizer_plan` among its attributes says what the launch has to give
-and how records are read. The kernel goes on after a finding, and computes what it would have computed.
+Takes an inlined kernel in normal form whose attribute `sanitize` names checks and whose accesses are guarded
+(`bounds`). Adds hidden parameters after the user's, and code around accesses, barriers and arithmetic that writes a
+record for each site where something is wrong. The attribute `sanitizer_plan` tells the launch what to pass and how to
+read records. The kernel continues after a report, with the results that it would have without the sanitizer.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ __all__ = ["Sanitize"]
 
 @dataclass(frozen=True, slots=True)
 class Sanitize:
-    """Does nothing to kernels without the attribute. See the module's docstring.
+    """The sanitizer pass; kernels without the attribute `sanitize` stay as they are.
 
-    `deferred`: see the module of that name. `one_thread`: see `state`. `shared_bytes`: what a workgroup may have of shared memory.
+    `deferred`: write records at the end of the kernel (see the module `deferred`). `one_thread`: see `State`.
+    `shared_bytes`: the shared memory available to a workgroup.
     """
 
     name: ClassVar[str] = "sanitize"
@@ -69,14 +70,14 @@ class Part(Protocol):
     """One kind of check."""
 
     def before_access(self, op: Op, builder: Builder) -> None:
-        """Appends what stands before an access to memory."""
+        """Append code before a memory access."""
 
     def after(self, op: Op, builder: Builder) -> None:
-        """Appends what follows an operation."""
+        """Append code after an operation."""
 
 
 def _instrument(region: Region, parts: list[Part]) -> None:
-    """Asks each part at each operation for what stands before and after it."""
+    """Call each part before each access and after each operation."""
     source, region.ops = region.ops, []
     builder = Builder(region)
     for op in source:

@@ -1,7 +1,8 @@
-"""Integers of a kernel as numbers: for all invocations of a workgroup, and all rounds of loops with constant bounds.
+"""Compile-time evaluation of integers for all invocations of a workgroup and all iterations of loops with constant
+bounds.
 
-Enters: values, from local ids, constants and counters. Leaves: arrays of numbers with an axis of rounds and one of
-invocations; None for what depends on anything else, or might wrap.
+Values computed from local ids, constants and induction variables become arrays with an axis of iterations and an axis
+of invocations. Values that depend on anything else, or that might wrap, are unknown (None).
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from ...ir.types import Scalar
 
 __all__ = ["Ints", "Numbers"]
 
-_MOST_ROUNDS = 1 << 12
-"""Rounds of the loops that are entered, times invocations divided by 256, that are computed."""
-_LARGEST = 1 << 30
-"""Beyond it, integers might wrap."""
+_MAX_ITERATIONS = 1 << 12
+"""Limit on the iterations of the loops that are evaluated, times the invocations divided by 256."""
+_MAX_MAGNITUDE = 1 << 30
+"""Integers beyond this magnitude might wrap."""
 
 Ints = npt.NDArray[np.int64]
 _FUNCTIONS = {
@@ -33,36 +34,38 @@ _FUNCTIONS = {
 
 @dataclass(slots=True)
 class Numbers:
-    """Values of integers for all invocations (second axis) and rounds of the loops around (first axis)."""
+    """Values of integers for the iterations of the enclosing loops (first axis) and all invocations (second axis)."""
 
     local_size: tuple[int, int, int]
     alone: bool = False
-    """Whether local ids count as unknown."""
+    """True if local ids are unknown."""
     counters: dict[Value, Ints] = field(default_factory=dict)
     rounds: int = 1
     known: dict[Value, Ints | None] = field(default_factory=dict)
 
     def entered(self, loop: Op) -> Numbers:
-        """The same inside a loop: with all rounds of one whose bounds are constants; of others, nothing that depends on
-        their counter is known.
+        """Return the state inside of a loop: with all its iterations if its bounds are constants; else its induction
+        variable is unknown.
         """
         bounds: list[Any] = [constant_of(v) for v in loop.operands[:3]] if loop.name == "for" else [None]
         if not all(isinstance(b, int) for b in bounds) or bounds[2] <= 0:
             return self
         count = max(0, -((bounds[0] - bounds[1]) // bounds[2]))
         invocations = self.local_size[0] * self.local_size[1] * self.local_size[2]
-        if not count or self.rounds * count * max(1, invocations // 256) > _MOST_ROUNDS:
+        if not count or self.rounds * count * max(1, invocations // 256) > _MAX_ITERATIONS:
             return self
-        counters = {v: np.tile(held, (count, 1)) for v, held in self.counters.items()}
+        counters = {v: np.tile(values, (count, 1)) for v, values in self.counters.items()}
         counters[loop.regions[0].args[0]] = np.repeat(np.arange(*bounds, dtype=np.int64), self.rounds)[:, None]
         return Numbers(self.local_size, self.alone, counters, self.rounds * count)
 
     def has(self, loop: Op) -> bool:
-        """Whether the rounds of a loop are known."""
+        """True if the iterations of a loop are known."""
         return loop.regions[0].args[0] in self.counters
 
     def cells(self, shape: Sequence[int], indices: Sequence[Value]) -> Ints | None:
-        """The elements of an array that are touched, in C order; None where that isn't known, or some lie outside."""
+        """Return the elements of an array that are accessed, as offsets in C order; None if unknown, or if some are out
+        of bounds.
+        """
         total: Ints = np.zeros((1, 1), dtype=np.int64)
         for extent, value in zip(shape, indices, strict=True):
             index = self.of(value)
@@ -72,12 +75,12 @@ class Numbers:
         return np.unique(total)
 
     def of(self, value: Value) -> Ints | None:
-        """A value's numbers."""
+        """Return the numbers of a value, or None if unknown."""
         if value not in self.known:
-            found = self._of(value)
-            if found is not None and max(abs(int(found.min())), abs(int(found.max()))) > _LARGEST:
-                found = None
-            self.known[value] = found
+            numbers = self._of(value)
+            if numbers is not None and max(abs(int(numbers.min())), abs(int(numbers.max()))) > _MAX_MAGNITUDE:
+                numbers = None
+            self.known[value] = numbers
         return self.known[value]
 
     def _of(self, value: Value) -> Ints | None:

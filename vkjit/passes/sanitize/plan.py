@@ -1,15 +1,17 @@
-"""What a sanitized kernel expects of its launch, and how the host reads what it found.
+"""The interface between a sanitized kernel and the host: hidden parameters, records and shadow words.
 
-Enters: what the pass built in. Leaves: `SanitizerPlan`, kept among the kernel's attributes (`sanitizer_plan`) and in the
-artifact's `info`. Hidden parameters follow the user's, numbered on from them: their roles are listed in order.
+The pass fills in a `SanitizerPlan`, which is kept in the kernel's attribute `sanitizer_plan` and in the artifact's
+`info`. Hidden parameters follow the user's and are numbered on from them; `hidden` lists their roles in order.
 
-A record has `RECORD_WORDS` words (u32): word 0 is 0, or the number of the workgroup that claimed it, from 1; word 1 is the
-invocation's number in it; words 2 on are the values that the host doesn't know, two words each (low, high). A shadow word
-(u64) says who touched a cell last::
+A record has `RECORD_WORDS` words (u32). Word 0 is 0, or the number of the workgroup that claimed it, from 1; word 1 is
+the number of the invocation in that workgroup; from word 2 on, there are the values that the host doesn't know, two
+words each (low, high).
+
+A shadow word (u64) tells which invocation accessed a cell last::
 
     workgroup's number: 22 bits | invocation in it: 10 | epoch: 12 | site: 9 | hash of the value: 11
 
-Epochs count barriers from 1; 0 means that nobody touched the cell.
+Epochs count barriers from 1; 0 means that the cell hasn't been accessed.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ LAST_EPOCH = (1 << EPOCH_BITS) - 1
 
 @dataclass(frozen=True, slots=True)
 class AccessSite:
-    """One place that accesses tracked memory. `how`: "read", "write", "atomic read" or "atomic write"."""
+    """A source location that accesses tracked memory. `how`: "read", "write", "atomic read" or "atomic write"."""
 
     loc: Loc
     how: str
@@ -53,7 +55,7 @@ class AccessSite:
 
 @dataclass(frozen=True, slots=True)
 class HostValue:
-    """A value of a report that the host knows: the extent of array `arg` along `axis`, or, without an array, a number."""
+    """A value of a report that the host knows: the extent of array `arg` along `axis` or, if `arg` is -1, `number`."""
 
     arg: int = -1
     axis: int = 0
@@ -64,10 +66,10 @@ class HostValue:
 class Hidden:
     """One hidden parameter.
 
-    `role`: "records", "values" (the same memory as u64), "written" (u32 per cell: 1 once it was written), "shadow"
-    (`planes` u64 per cell), "votes" (u64 per workgroup and promise), "votes_per_group", "cells" (the number of cells),
-    "shared" (the first cell of shared arrays), "per_group" (their cells in one workgroup), "zero" (0, which compilers
-    don't know), "base" (the first cell of array `arg`) or "scale" (cells per element of array `arg`).
+    `role` is one of: "records"; "values" (the same memory as u64); "written" (u32 per cell: 1 if it has been written);
+    "shadow" (`planes` u64 per cell); "votes" (u64 per workgroup and promise); "votes_per_group"; "cells" (the number of
+    cells); "shared" (the first cell of shared arrays); "per_group" (the cells of a workgroup's shared arrays); "zero"
+    (0, unknown to the compiler); "base" (the first cell of array `arg`); "scale" (cells per element of array `arg`).
     """
 
     role: str
@@ -76,10 +78,14 @@ class Hidden:
 
 @dataclass(slots=True)
 class SanitizerPlan:
-    """`first` is the number of the first hidden parameter, `sites` the places of accesses that shadow words name,
-    `value_kinds` by report site the kinds of its values ("int", "uint", "f32", "f64", or a `HostValue`). `tracked` are the
-    numbers of global arrays with cells, `shared_cells` those of one workgroup; `planes` u64 shadows per cell; `votes` per
-    workgroup. `stores` has the name of each array that is written, and a place that writes it."""
+    """What a launch has to pass to a sanitized kernel, and how to read its records.
+
+    `first` is the number of the first hidden parameter. `sites` are the access sites that shadow words refer to.
+    `value_kinds` has, by report site, the kinds of its values: "int", "uint", "f32", "f64", or a `HostValue`. `tracked`
+    are the numbers of the global arrays with shadow cells, `shared_cells` the cells of a workgroup's shared arrays,
+    `planes` the u64 shadow words per cell, and `votes` the votes per workgroup. `stores` has, for each array that is
+    written, its name and a location that writes it.
+    """
 
     checks: tuple[str, ...]
     first: int

@@ -1,9 +1,9 @@
-"""Checks that what `assume_uniform` promises is true, without making anybody wait.
+"""Checks of `assume_uniform` without synchronization.
 
-Before: `assume_uniform %v` about a value that isn't known to be uniform, where the whole workgroup comes by. After: the
-first invocation of a workgroup to come by for the n-th time leaves n and its value in a word of hidden memory; others that
-find the same n compare, report, and go on with the first one's value, so that a broken promise tears no barrier apart.
-Values of 64 bits are compared by a hash, and stay.
+Instruments `assume_uniform %v` where the value isn't known to be uniform and the whole workgroup reaches the operation.
+The first invocation of a workgroup to reach it for the n-th time writes n and its value to a word of hidden memory. The
+others that find the same n compare their value, report a difference, and continue with the first one's value, so that a
+broken promise doesn't make a barrier divergent. Values of 64 bits are compared by a hash and are kept.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MESSAGE = "assume_uniform: the value differs within the workgroup, it is {0} her
 
 @dataclass(frozen=True, slots=True)
 class DoubtPromises:
-    """Marks, in the high form of kernels that the sanitizer checks, the promises that can be checked."""
+    """Pass that marks, in the high form of kernels to be sanitized, the promises that can be checked."""
 
     name: ClassVar[str] = "doubt_promises"
 
@@ -41,7 +41,7 @@ class DoubtPromises:
             return module
         for op, control in Uniformity.of(module).promised().items():
             source = op.operands[0].op
-            made_together = source is not None and source.loc == op.loc  # by a collective, about its own result
+            made_together = source is not None and source.loc == op.loc  # emitted by a collective for its own result
             if control is None and isinstance(op.operands[0].type, Scalar) and not made_together:
                 op.attrs[_DOUBTED] = True
         return module
@@ -49,16 +49,16 @@ class DoubtPromises:
 
 @dataclass(slots=True)
 class Promises:
-    """Instruments promises that were marked."""
+    """Instrumentation of the marked promises."""
 
     state: State
     replaced: dict[Value, Value] = field(default_factory=dict)
 
     def before_access(self, op: Op, builder: Builder) -> None:
-        """Nothing to do at accesses."""
+        """Do nothing: accesses aren't checked here."""
 
     def after(self, op: Op, builder: Builder) -> None:
-        """The vote on a promise."""
+        """Check a promise by a vote of the workgroup."""
         if op.name != "assume_uniform" or not op.attrs.pop(_DOUBTED, False):
             return
         f = Formula(builder)
@@ -74,7 +74,7 @@ class Promises:
         self.replaced[op.result] = builder.emit("assume_uniform", agreed.value)
 
     def _count(self, builder: Builder, f: Formula) -> Term:
-        """How often the invocation came by, from 1."""
+        """Count how often the invocation has reached the operation, from 1."""
         prologue = self.state.prologue
         kind = Array(Scalar(dtypes.u32), 1, space="local", shape=(1,), contiguous=True)
         counter = prologue.emit("local", type=kind)
@@ -84,7 +84,9 @@ class Promises:
         return count
 
     def _first(self, f: Formula, count: Term, mine: Term) -> Term:
-        """The word of the first invocation that came by as often as this one, or of one that is ahead."""
+        """Return the word of the first invocation that reached the operation as often as this one, or of one that is
+        ahead.
+        """
         builder, number = f.builder, self.state.plan.votes
         self.state.plan.votes += 1
         votes = self.state.param("votes", hidden_array(dtypes.u64))
@@ -93,20 +95,20 @@ class Promises:
         before = f.term(builder.emit("atomic_load", votes, place, **attrs))
         taken, other = Region(), Region()
         with builder.at(taken):
-            found = f.term(builder.emit("atomic_cas", votes, place, before.value, mine.value, **attrs))
-            builder.op("yield", f.select(found.equals(before), mine, found).value)
+            swapped = f.term(builder.emit("atomic_cas", votes, place, before.value, mine.value, **attrs))
+            builder.op("yield", f.select(swapped.equals(before), mine, swapped).value)
         with builder.at(other):
             builder.op("yield", before.value)
         behind = (before >> 32).cast(dtypes.u32) < count
         return f.term(builder.op("if", behind.value, types=[Scalar(dtypes.u64)], regions=[taken, other]).result)
 
     def finish(self) -> None:
-        """Puts the agreed values in place."""
+        """Replace the promised values by the agreed ones."""
         replace_uses(self.state.kernel.body, self.replaced)
 
 
 def _bits(f: Formula, value: Term) -> Term:
-    """A scalar as 32 bits; of 64 bits, a hash."""
+    """Return a scalar as 32 bits; for 64 bits, a hash."""
     if value.dtype.kind == "bool":
         return f.select(value, f.term(1, dtypes.u32), 0)
     if value.dtype is dtypes.index:
@@ -118,7 +120,9 @@ def _bits(f: Formula, value: Term) -> Term:
 
 
 def _value(bits: Term, like: Term) -> Term:
-    """The scalar that 32 bits stand for; `like` itself where they are only a hash, but an index as its low half."""
+    """Return the scalar encoded in 32 bits. For 64-bit types the bits are only a hash and `like` is returned; an index
+    is restored from its low half.
+    """
     dtype = like.dtype
     if dtype.kind == "bool":
         return bits.differs(0)

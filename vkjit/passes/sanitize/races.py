@@ -1,28 +1,29 @@
-"""Races: two invocations at one element, one of them writes, and nothing orders them.
+"""Data race detection: two invocations access one element, at least one of them writes, and nothing orders them.
 
-Ordered are accesses of one invocation, and accesses of one workgroup with a barrier between; nothing orders workgroups,
-and atomics don't race with each other. Writes of one value are no race among themselves.
+Happens-before holds between accesses of one invocation, and between accesses of one workgroup with a barrier between
+them. Workgroups are never ordered. Atomics don't race with each other, nor do writes of the same value.
 
-Each watched cell has shadow words (see `plan`): the last writer, and three words each for readers, for atomics that write
-and for atomics that read, as far as the kernel has them. An access compares itself with those that it conflicts with and
-leaves its own word::
+Each watched cell has shadow words (see `plan`): one for the last writer, and three each for reads, for atomics that
+write, and for atomics that only read, as far as the kernel has them. An access compares itself with the words that it
+conflicts with, and records its own word::
 
-    write          exchanges the writer's word; looks at that and at all others
-    read           leaves a word; looks at the writer and at atomics that write
-    atomic write   leaves a word; looks at the writer and at readers
-    atomic read    leaves a word; looks at the writer
+    write          exchanges the writer's word; compares with that and all others
+    read           records a word; compares with the writer and with atomics that write
+    atomic write   records a word; compares with the writer and with reads
+    atomic read    records a word; compares with the writer
 
-Of three words, the first is of an access that could still conflict with somebody, and stays; one that comes to it from
-the same workgroup takes the second, one from another workgroup the third. Whoever has to look then finds somebody to
-conflict with, if there ever was one. Words are read and written by relaxed atomics on device scope, and who stored a first
-word looks again: of two invocations in lockstep, the one that lost it takes the second or third.
+Of the three words, the first belongs to an access that may still conflict with others, and stays. A further access from
+the same workgroup takes the second word, one from another workgroup the third. So a later conflicting access finds at
+least one conflict if there is any. Words are read and written by relaxed atomics of device scope, and an invocation
+that has stored a first word reads it again: if two invocations in lockstep store it, the one that was overwritten takes
+the second or third word.
 
-A read that repeats one of the same invocation, place in the source and epoch leaves nothing new (see `repeated`): whoever
-writes there finds the first.
+A read that repeats a read of the same invocation, source location and epoch isn't instrumented (see `repeated`), as
+writers find the first one.
 
-Kernels that pass on data with acquiring atomics, or with fences and atomics whose result is used, order accesses in ways
-that barriers don't show. There, accesses within a workgroup aren't compared, nor, where such an atomic or fence is of
-device scope, accesses of different workgroups.
+Kernels may synchronize by acquiring atomics, or by fences with atomics whose results are used; barriers don't show that
+order. Then accesses within a workgroup aren't compared and, if such an atomic or fence has device scope, accesses of
+different workgroups aren't either.
 """
 
 from __future__ import annotations
@@ -44,19 +45,23 @@ from .tracking import Tracking, array_of
 __all__ = ["Races"]
 
 WRITER = 0
-"""The plane of shadow words of the last writers."""
+"""The plane of shadow words for the last writers."""
 
 WORDS = 3
-"""Planes for accesses of each other kind."""
+"""Planes for each other kind of access."""
 
 _BELOW_EPOCH = SITE_BITS + HASH_BITS
 _FACTOR = 0x9E3779B1
-"""2**32 over the golden ratio, odd: products spread their information to the high bits."""
+"""2**32 over the golden ratio, odd: multiplication by it mixes bits into the high bits."""
 
 
 @dataclass(slots=True)
 class Races:
-    """Instruments accesses to watched arrays, and counts barriers."""
+    """Instrumentation of accesses to watched arrays, with an epoch counter that barriers advance.
+
+    `planes` maps each kind of access except "write" to its first plane; `known` are the repeated reads.
+    `ordered_groups` and `ordered_invocations` are True if atomics may order workgroups, or the invocations of one.
+    """
 
     state: State
     tracking: Tracking
@@ -72,13 +77,13 @@ class Races:
     known: set[Op] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        found = self.tracking.racing()
-        self.watched = set(found)
-        kinds = {_how(op) for a in found.values() for op in a.all} - {"write"}
+        accesses = self.tracking.racing()
+        self.watched = set(accesses)
+        kinds = {_how(op) for a in accesses.values() for op in a.all} - {"write"}
         self.planes = {how: 1 + WORDS * number for number, how in enumerate(sorted(kinds))}
         ops = list(self.state.kernel.body.walk())
         self.barriers = any(op.name == "barrier" for op in ops)
-        self.ordered_groups, self.ordered_invocations = _passed_on(ops)
+        self.ordered_groups, self.ordered_invocations = _synchronized(ops)
         if self.watched:
             self.known = repeated_reads(self.state.kernel.body)
             self.state.plan.planes = 1 + WORDS * len(self.planes)
@@ -86,14 +91,14 @@ class Races:
                 self._count_epochs()
 
     def _count_epochs(self) -> None:
-        """A local array of one element: the number of barriers so far, from 1."""
+        """Allocate the epoch: the number of barriers so far, from 1, in a local array of one element."""
         prologue = self.state.prologue
         kind = Array(Scalar(dtypes.u32), 1, space="local", shape=(1,), contiguous=True)
         self.epoch_array = prologue.emit("local", type=kind)
         prologue.op("store", self.epoch_array, prologue.index(0), prologue.const(1, dtypes.u32))
 
     def after(self, op: Op, builder: Builder) -> None:
-        """After a barrier the next epoch begins."""
+        """Advance the epoch after a barrier."""
         if op.name == "barrier" and self.epoch_array is not None:
             f = Formula(builder)
             following = f.call("min", self._epoch(f) + 1, f.term(LAST_EPOCH, dtypes.u32))
@@ -105,7 +110,7 @@ class Races:
         return f.term(f.builder.emit("load", self.epoch_array, f.builder.index(0)))
 
     def before_access(self, op: Op, builder: Builder) -> None:
-        """Compares an access with others, and leaves its word."""
+        """Compare an access with earlier ones, and record its word."""
         root = origin(op.operands[0])
         if root not in self.watched or op in self.known:
             return
@@ -116,15 +121,15 @@ class Races:
             access.other()
 
     def me(self) -> Term:
-        """The invocation as the upper half of its words."""
-        known = self.state.known
-        if "me" not in known:
+        """Return the invocation as the upper half of its shadow words."""
+        cache = self.state.known
+        if "me" not in cache:
             group, local = self.state.group.cast(dtypes.u32), self.state.local.cast(dtypes.u32)
-            known["me"] = (group << LOCAL_BITS) | local
-        return known["me"]
+            cache["me"] = (group << LOCAL_BITS) | local
+        return cache["me"]
 
     def site(self, op: Op, how: str, root: Value) -> int:
-        """The number of a place in the source; places past the room for them share the last number."""
+        """Return the number of an access site. Sites beyond the available bits share the last number."""
         entry = AccessSite(op.loc, how, root.name or "")
         if entry not in self.sites and len(self.sites) < (1 << SITE_BITS):
             self.sites[entry] = len(self.sites)
@@ -132,23 +137,23 @@ class Races:
         return self.sites.get(entry, (1 << SITE_BITS) - 1)
 
     def report_site(self, entry: ReportSite) -> int:
-        """The number of a report site, which all accesses of a place in the source share."""
+        """Return the number of a report site, which all accesses at one source location share."""
         if entry not in self.reported:
             self.reported[entry] = self.state.module.add_site(entry)
         return self.reported[entry]
 
 
 def _how(op: Op) -> str:
-    """How an operation accesses memory: the kind of its words."""
+    """Return the kind of an access, which determines its shadow words."""
     return {"load": "read", "store": "write", "atomic_load": "atomic read"}.get(op.name, "atomic write")
 
 
 _CONFLICTS = {"read": ("atomic write",), "atomic write": ("read",), "atomic read": ()}
-"""With whom an access conflicts, beside writers."""
+"""The kinds of accesses that an access conflicts with, besides writes."""
 
 
 class _Access:
-    """One access on its way to being instrumented."""
+    """The instrumentation of one access."""
 
     def __init__(self, races: Races, op: Op, root: Value, f: Formula) -> None:
         self.races, self.op, self.root, self.f, self.how = races, op, root, f, _how(op)
@@ -160,7 +165,7 @@ class _Access:
         self.conflicts: list[tuple[Term, Term]] = []
 
     def write(self) -> None:
-        """A plain write conflicts with everybody; writes of one value don't."""
+        """Instrument a plain write: it conflicts with all other accesses, except writes of the same value."""
         mark = _hash(self.f, self.op.operands[-1])
         for before in self.leave_write(self.word(mark)):
             self.compare(before, differs=before.cast(dtypes.u32) ^ mark)
@@ -169,7 +174,7 @@ class _Access:
         self.report()
 
     def other(self) -> None:
-        """Any other access."""
+        """Instrument any other access."""
         self.leave(self.races.planes[self.how], self.word(self.f.term(0, dtypes.u32)))
         self.compare(self.look(WRITER))
         for how in _CONFLICTS[self.how]:
@@ -177,9 +182,9 @@ class _Access:
         self.report()
 
     def compare_all(self, how: str) -> None:
-        """Compares with the words of one kind, where the kernel has them."""
+        """Compare with the words of one kind, if the kernel has them."""
         first = self.races.planes.get(how)
-        words = WORDS - 1 if self.space == "shared" else WORDS  # the third is for other workgroups
+        words = WORDS - 1 if self.space == "shared" else WORDS  # the third word is for other workgroups
         for number in range(0 if first is None else words):
             self.compare(self.look((first or 0) + number))
 
@@ -187,7 +192,7 @@ class _Access:
     def space(self) -> str:
         return array_of(self.root).space
 
-    # -- words
+    # -- shadow words
 
     def word(self, mark: Term) -> Term:
         low = (self.epoch << _BELOW_EPOCH) | (mark | (self.site << HASH_BITS))
@@ -200,11 +205,13 @@ class _Access:
 
     @property
     def plain(self) -> bool:
-        """Whether nobody changes words at the same time, but lanes of one vector in one operation."""
+        """True if only the lanes of one vector operation access the words at the same time, so that atomics aren't
+        needed.
+        """
         return self.races.state.one_thread and self.space == "shared"
 
     def leave_write(self, word: Term) -> list[Term]:
-        """Leaves the writer's word; the words of those that wrote before, and in the same operation."""
+        """Record the writer's word; return the words of earlier writes, and of writes in the same vector operation."""
         if not self.plain:
             attrs = {"op": "exchange", "order": "relaxed", "scope": "device"}
             place = self.place(WRITER)
@@ -219,8 +226,10 @@ class _Access:
         return self.f.term(self.f.builder.emit("load", self.shadow, self.place(plane)))
 
     def look_again(self, plane: int) -> Term:
-        """The word as it is now, whatever this invocation stored. A plain load is at a place of which compilers don't know
-        that it is the one stored to."""
+        """Return the current word, even if this invocation has just stored it.
+
+        A plain load uses an offset that the compiler can't prove equal to that of the store.
+        """
         place = self.place(plane)
         if self.plain:
             again = self.f.term(place) + self.f.term(self.races.state.scalar("zero").value)
@@ -228,7 +237,7 @@ class _Access:
         return self.f.term(self.f.builder.emit("atomic_load", self.shadow, place, order="relaxed", scope="device"))
 
     def put(self, plane: int, word: Term, condition: Term) -> None:
-        """Stores a word where the condition holds."""
+        """Store a word where the condition holds."""
 
         def store() -> list[Term]:
             self.store(plane, word)
@@ -244,7 +253,9 @@ class _Access:
         self.f.builder.op("atomic_store", self.shadow, place, word.value, order="relaxed", scope="device")
 
     def leave(self, plane: int, mine: Term) -> None:
-        """Puts a word into the first of its places unless the one there may still conflict with somebody; else beside."""
+        """Store a word as the first of its kind unless the one there may still conflict with other accesses; then as
+        the second or third.
+        """
         first = self.look(plane)
         epoch = first.cast(dtypes.u32) >> _BELOW_EPOCH
         stale = epoch.differs(self.epoch)
@@ -270,7 +281,9 @@ class _Access:
     # -- conflicts
 
     def compare(self, word: Term, *, differs: Term | None = None) -> None:
-        """Notes a conflict with the access of a word. `differs`: bits by which the values differ."""
+        """Add the conflict with the access of a word, if there is one. `differs`: bits that are set where the written
+        values differ.
+        """
         who, low = (word >> 32).cast(dtypes.u32), word.cast(dtypes.u32)
         epoch = low >> _BELOW_EPOCH
         unordered = who.differs(self.me) & self._unordered(who, epoch)
@@ -279,8 +292,9 @@ class _Access:
         self.conflicts.append((unordered, word))
 
     def _unordered(self, who: Term, epoch: Term) -> Term:
+        """Return the condition that the access of a word isn't ordered before this one."""
         races = self.races
-        together = epoch.equals(self.epoch)  # never with a cell that nobody touched: epochs begin at 1
+        together = epoch.equals(self.epoch)  # never equal for cells without an access: epochs begin at 1
         if races.barriers:
             together = together & self.epoch.differs(LAST_EPOCH)
         if races.ordered_invocations:
@@ -294,22 +308,22 @@ class _Access:
         return inside | (~same & epoch.differs(0))
 
     def report(self) -> None:
-        """One report of the first conflict found."""
-        found, word = self.conflicts[0]
+        """Report the first conflict."""
+        any_conflict, word = self.conflicts[0]
         for condition, other in self.conflicts[1:]:
-            word = self.f.select(found, word, other)
-            found = found | condition
+            word = self.f.select(any_conflict, word, other)
+            any_conflict = any_conflict | condition
         kind = array_of(self.root)
         indices = self.op.operands[1 : 1 + kind.rank]
         shown = ", ".join(f"{{{axis}}}" for axis in range(kind.rank))
         name = self.root.name or "memory of a collective"
         text = f"{kind.space} race: {self.how} of {name}[{shown}] isn't ordered with another invocation's access"
         site = self.races.report_site(ReportSite("race", self.op.loc, text))
-        self.f.builder.op("report", found.value, *indices, word.value, site=site)
+        self.f.builder.op("report", any_conflict.value, *indices, word.value, site=site)
 
 
-def _passed_on(ops: list[Op]) -> tuple[bool, bool]:
-    """Whether atomics and fences may order accesses of different workgroups, and those of one workgroup."""
+def _synchronized(ops: list[Op]) -> tuple[bool, bool]:
+    """Return whether atomics and fences may order accesses of different workgroups, and accesses within a workgroup."""
     used = {value for op in ops for value in op.operands}
     atomics = [op for op in ops if op.name.startswith("atomic")]
     seen = [op for op in atomics if op.results and op.result in used]
@@ -323,7 +337,7 @@ def _passed_on(ops: list[Op]) -> tuple[bool, bool]:
 
 
 def _hash(f: Formula, value: Value) -> Term:
-    """A value in HASH_BITS bits."""
+    """Return a hash of a value in HASH_BITS bits."""
     parts = [value]
     if isinstance(value.type, Vector):
         scalar = Scalar(value.type.dtype)
@@ -335,7 +349,7 @@ def _hash(f: Formula, value: Value) -> Term:
 
 
 def _word(f: Formula, term: Term) -> Term:
-    """A scalar as 32 bits."""
+    """Return a scalar as 32 bits."""
     dtype = term.dtype
     if dtype.kind == "bool":
         return f.select(term, f.term(1, dtypes.u32), 0)

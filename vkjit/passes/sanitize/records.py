@@ -1,13 +1,13 @@
-"""Turns reports of the sanitizer into records: one per place, so that one launch finds them all.
+"""Lowering of sanitizer reports to records, one per site, so that one launch reports all sites.
 
-Before: `report %cond, values... {site}` whose site is of a kind in `KINDS`. After::
+Replaces `report %cond, values... {site}` for sites of a kind in `KINDS` by::
 
     if %cond { %old = atomic_cas %records, site * 32, 0, workgroup + 1
-               if %old == 0 { store the invocation's number in it, and values, behind it } }
+               if %old == 0 { store the invocation's number in the workgroup, and the values, after it } }
 
-Values that the host knows, extents of arguments and constants, aren't stored. Holds: the first invocation that comes to a
-place keeps it; others change nothing. Software drivers run both sides of every branch; there, `deferred` keeps reports until
-the kernel's end.
+The first invocation that reports a site claims its record; others don't change it. Values that the host knows, extents
+of arguments and constants, aren't stored. Software drivers run both sides of every branch; for them, `deferred` keeps
+reports until the end of the kernel.
 """
 
 from __future__ import annotations
@@ -30,25 +30,26 @@ __all__ = ["KINDS", "Layouts", "Records", "reports_of", "write_records", "zero_o
 KINDS = frozenset({
     "bounds", "zero_division", "race", "uninitialised", "fresh_shared", "overflow", "nan", "uniform", "loops",
 })  # fmt: skip
-"""Kinds of report sites that become records; asserts and a driver's loop limit stay reports."""
+"""Kinds of report sites that become records. Asserts and a driver's loop limit remain reports."""
 
 
 _GATHERED = frozenset({"fresh_shared"})
-"""Kinds that are put behind one branch. Marks of local arrays mostly fold away, one by one; a branch for all of them holds
-on to what they need."""
+"""Kinds whose reports share one branch. Marks of local arrays mostly fold away one by one, which a common branch would
+prevent by using them.
+"""
 
 
 def write_records(state: State) -> None:
-    """Replaces the reports of a kernel where they stand."""
+    """Replace the reports of a kernel in place."""
     body = state.kernel.body
     _gather(body, state.module.sites)
-    found = set(reports_of(state))
-    if not found:
+    reports = set(reports_of(state))
+    if not reports:
         return
     layouts, records = Layouts(state), Records(state)
 
     def rule(op: Op, builder: Builder) -> list[Value] | None:
-        if op not in found:
+        if op not in reports:
             return None
         f, site = Formula(builder), op.attrs["site"]
         with builder.when(op.operands[0]):
@@ -60,14 +61,14 @@ def write_records(state: State) -> None:
 
 
 def reports_of(state: State) -> list[Op]:
-    """The reports that become records, in program order."""
+    """Return the reports that become records, in program order."""
     sites = state.module.sites
     ops = state.kernel.body.walk()
     return [op for op in ops if op.name == "report" and sites[op.attrs["site"]].kind in KINDS]
 
 
 def _gather(region: Region, sites: Sequence[ReportSite]) -> None:
-    """Puts the reports of a straight piece of code behind one branch: `if any of them { each of them }`."""
+    """Guard the reports of straight-line code by one branch: `if any of them { each of them }`."""
     source, region.ops = region.ops, []
     waiting: list[Op] = []
     for op in source:
@@ -87,22 +88,22 @@ def _behind_branch(reports: list[Op], region: Region) -> None:
         region.ops += reports
         return
     builder = Builder(region, reports[-1].loc)
-    found = reports[0].operands[0]
+    any_condition = reports[0].operands[0]
     for op in reports[1:]:
-        found = builder.emit("or", found, op.operands[0])
-    with builder.when(found):
+        any_condition = builder.emit("or", any_condition, op.operands[0])
+    with builder.when(any_condition):
         builder.region.ops += reports
 
 
 def zero_of(kind: Type) -> bool | int | float:
-    """The zero of a scalar or vector type, as constants have it."""
+    """Return the zero of a scalar or vector type, as a value for `const`."""
     dtype = kind.dtype if isinstance(kind, (Scalar, Vector)) else dtypes.i32
     return False if dtype.kind == "bool" else 0.0 if dtype.is_float else 0
 
 
 class Layouts:
-    """Which values of each place are stored in its record, and which the host knows: what is the same extent of an argument,
-    or the same integer, in all reports of the place.
+    """The values that the record of each site stores. The others are known to the host: the same extent of an argument,
+    or the same integer, in all reports of the site.
     """
 
     def __init__(self, state: State) -> None:
@@ -112,11 +113,11 @@ class Layouts:
             values = [self._host_value(value) for value in op.operands[1 : 1 + MOST_VALUES]]
             before = self.known.setdefault(op.attrs["site"], values)
             self.known[op.attrs["site"]] = [x if x == y else None for x, y in zip(before, values, strict=True)]
-        for site, known in self.known.items():
-            state.plan.value_kinds[site] = tuple("" if value is None else value for value in known)
+        for site, host_values in self.known.items():
+            state.plan.value_kinds[site] = tuple("" if value is None else value for value in host_values)
 
     def _host_value(self, value: Value) -> HostValue | None:
-        """What the host knows of a value."""
+        """Return what the host knows about a value, or None."""
         op = value.op
         if op is not None and op.name == "extent" and op.operands[0].op is None:
             numbers: tuple[int, ...] = self.state.kernel.attrs["arg_index"]
@@ -126,12 +127,12 @@ class Layouts:
         return HostValue(number=int(constant_of(value)))
 
     def stored(self, op: Op) -> list[Value]:
-        """The values of a report that its record holds."""
-        known = self.known[op.attrs["site"]]
-        return [v for v, host in zip(op.operands[1:], known, strict=False) if host is None]
+        """Return the values of a report that its record stores."""
+        host_values = self.known[op.attrs["site"]]
+        return [v for v, host in zip(op.operands[1:], host_values, strict=False) if host is None]
 
     def bits(self, site: int, f: Formula, value: Value) -> Term:
-        """A stored value as 64 bits; notes their kind in the plan, values in order."""
+        """Return a stored value as 64 bits, and add its kind to the plan; to be called for the values in order."""
         kind, bits = _bits(f, value)
         kinds = list(self.state.plan.value_kinds[site])
         if "" in kinds:
@@ -141,7 +142,7 @@ class Layouts:
 
 
 class Records:
-    """The memory of records: words, and the same memory as 64-bit values."""
+    """The memory of records, as words and as 64-bit values."""
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -149,7 +150,7 @@ class Records:
         self.values = state.param("values", hidden_array(dtypes.u64))
 
     def write(self, f: Formula, site: Term, values: Sequence[Term]) -> None:
-        """Claims the record of a place (u32), and where nobody has yet, fills it."""
+        """Claim the record of a site (u32) and, if no invocation has claimed it yet, fill it."""
         builder = f.builder
         first = site * RECORD_WORDS
         group = self._linear(f, "group_id", [f.term(builder.emit("num_groups", dim=dim)) for dim in (0, 1)])
@@ -170,13 +171,13 @@ class Records:
 
     @staticmethod
     def _linear(f: Formula, name: str, extents: list[Term]) -> Term:
-        """A number in a grid of these extents along x and y, x first."""
+        """Return a linear id, x first, given the extents along x and y."""
         x, y, z = (f.term(f.builder.emit(name, dim=dim)) for dim in range(3))
         return (z * extents[1] + y) * extents[0] + x
 
 
 def _bits(f: Formula, value: Value) -> tuple[str, Term]:
-    """The kind of a scalar value, and its bits as 64."""
+    """Return the kind of a scalar value, and the value as 64 bits."""
     dtype = getattr(value.type, "dtype", dtypes.i32)
     term = f.term(value)
     if dtype.kind == "bool":

@@ -1,8 +1,8 @@
-"""Which reads repeat a read that came before them on every way: same place in the source, same element, no barrier between.
+"""Redundant reads: loads that repeat a dominating load of the same source location and element, with no barrier
+between.
 
-Enters: a kernel in normal form, inlined. Leaves: those `load`s. Two indices are one where they are the same operations of
-the same values; what operations without effects give depends on nothing else. Unrolled code is full of such reads before
-it is simplified.
+`repeated_reads` takes an inlined kernel in normal form. Indices are equal if they have the same value number (see
+`Alike`). Unrolled code has many such reads before it is simplified.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from ..alike import Alike
 __all__ = ["repeated_reads"]
 
 _Read = tuple[Loc, tuple[int, ...]]
-"""A place in the source, and the numbers of the array and of the indices."""
+"""A source location, and the value numbers of the array and the indices."""
 
 
 def repeated_reads(body: Region) -> set[Op]:
-    """The loads of a kernel's body that repeat others."""
+    """Return the loads of a kernel's body that repeat others."""
     finder = _Finder()
     finder.region(body, set())
     return finder.found
@@ -29,13 +29,13 @@ def repeated_reads(body: Region) -> set[Op]:
 
 @dataclass(slots=True)
 class _Finder:
-    """The loads `found` so far."""
+    """A walk over the kernel; `found` are the repeated loads so far."""
 
     alike: Alike = field(default_factory=Alike)
     found: set[Op] = field(default_factory=set)
 
     def region(self, region: Region, seen: set[_Read]) -> None:
-        """Goes through a region; `seen` has the reads of this epoch that stand on the way to the current place."""
+        """Visit a region; `seen` has the reads of this epoch that dominate the current operation."""
         for op in region.ops:
             if op.name == "load":
                 key = (op.loc, tuple(self.alike.number(value) for value in op.operands))
@@ -48,9 +48,9 @@ class _Finder:
                 self.inside(op, seen)
 
     def inside(self, op: Op, seen: set[_Read]) -> None:
-        """What was read inside doesn't count behind: it may not have run."""
-        passes = any(inner.name == "barrier" for region in op.regions for inner in region.walk())
+        """Visit the regions of an operation. Reads inside don't count after it, as they may not have run."""
+        has_barrier = any(inner.name == "barrier" for region in op.regions for inner in region.walk())
         for region in op.regions:
-            self.region(region, set() if passes and op.name in LOOPS else set(seen))
-        if passes:
+            self.region(region, set() if has_barrier and op.name in LOOPS else set(seen))
+        if has_barrier:
             seen.clear()

@@ -1,8 +1,9 @@
-"""Rows of an array that a loop goes through, where only the launch knows how many there are.
+"""Ranges of array rows that a loop covers, with bounds known at the launch only.
 
-Enters: loops that count up by constant steps, and indices made of their counters. Leaves: `Rows`, which are equal where they
-are the same rows for sure. Holds: `c * s + i` with c below E and i below s, a constant, is below `E * s`: the blocks of a loop
-over blocks are rows of one over all of them. Ends have 64 bits, and what is multiplied is small enough not to wrap.
+`Rows` describe what loops with positive constant steps, and indices computed from their induction variables, go
+through; equal `Rows` are the same rows for sure. Since `c * s + i` with `c < E` and `0 <= i < s` is below `E * s`, a
+loop over blocks covers the same rows as a loop over all. Bounds have 64 bits, and what is multiplied is small enough
+not to wrap.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from .numbers import Numbers
 
 __all__ = ["Rows", "rows_of_counter", "rows_of_index"]
 
-_MOST_ROWS = 1 << 31
-_LARGEST_BLOCK = 1 << 12
+_MAX_ROWS = 1 << 31
+_MAX_BLOCK = 1 << 12
 
 Key = object
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The rows from `start` on, below `end * scale`."""
+    """The rows from `start` to below `end * scale`."""
 
     start: Key
     end: Key
@@ -32,12 +33,12 @@ class Rows:
 
 
 def rows_of_counter(loop: Op) -> Rows | None:
-    """The rows that the counter of a loop goes through, each of them; None where the loop leaves some out."""
+    """Return the rows that the induction variable of a loop goes through; None if its step isn't 1."""
     return _below(loop) if constant_of(loop.operands[2]) == 1 else None
 
 
 def rows_of_index(index: Value, numbers: Numbers, loops: list[Op]) -> Rows | None:
-    """Rows that an index lies in, in one of the loops around it; None where that isn't known."""
+    """Return rows that contain an index in one of the enclosing loops; None if unknown."""
     counters = {loop.regions[0].args[0]: loop for loop in loops if loop.name == "for"}
     if index in counters:
         return _rising(counters[index])
@@ -53,11 +54,13 @@ def rows_of_index(index: Value, numbers: Numbers, loops: list[Op]) -> Rows | Non
 
 
 def _rising(loop: Op) -> Rows | None:
+    """Return the range of a loop's induction variable if its step is a positive constant; else None."""
     step = _number(loop.operands[2])
     return _below(loop) if step is not None and step > 0 else None
 
 
 def _below(loop: Op) -> Rows:
+    """Return the range from a loop's start to its end."""
     start, end = _key(loop.operands[0]), loop.operands[1]
     if start == 0:
         for base, size in _pairs(end, "mul"):
@@ -69,25 +72,25 @@ def _below(loop: Op) -> Rows:
 
 
 def _scaled(end: Value, scale: int) -> Rows | None:
-    """The rows below end * scale, where that can't wrap."""
-    return Rows(0, _key(end), scale) if scale < _LARGEST_BLOCK and _is_small(end) else None
+    """Return the rows below end * scale; None if the product might wrap."""
+    return Rows(0, _key(end), scale) if scale < _MAX_BLOCK and _is_small(end) else None
 
 
 def _is_small(value: Value) -> bool:
-    """Whether a value is far below the largest index."""
+    """True if a value is known to be far below the largest index."""
     op = value.op
     if value.type != INDEX or op is None:
         return False
     if op.name == "extent":
         return True
     if op.name == "min":
-        return any(n < _MOST_ROWS for n in map(_number, op.operands) if n is not None)
+        return any(n < _MAX_ROWS for n in map(_number, op.operands) if n is not None)
     source = op.operands[0].type if op.name == "cast" else None
     return isinstance(source, Scalar) and source.dtype.is_integer and source.dtype.bits <= 32
 
 
 def _pairs(value: Value, name: str) -> list[tuple[Value, Value]]:
-    """The operands of an operation in both orders; none where it is another one."""
+    """Return the two operands of an index operation of that name in both orders; nothing for other operations."""
     op = value.op
     if op is None or op.name != name or value.type != INDEX:
         return []
@@ -100,7 +103,7 @@ def _number(value: Value) -> int | None:
 
 
 def _key(value: Value) -> Key:
-    """Equal for values that are the same for sure."""
+    """Return a key that is equal only for equal values."""
     if is_constant(value):
         return int(constant_of(value))
     op = value.op

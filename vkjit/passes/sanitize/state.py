@@ -1,4 +1,4 @@
-"""What the parts of the sanitizer share while they change one kernel: hidden parameters, ids, the plan."""
+"""State that the parts of the sanitizer share for one kernel: hidden parameters, ids, and the plan."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ __all__ = ["State", "hidden_array"]
 
 
 def hidden_array(dtype: DType) -> Array:
-    """The type of a hidden parameter that holds memory."""
+    """Return the type of a hidden parameter that is memory."""
     return Array(Scalar(dtype), 1, access="inout", restrict=True, linear=True)
 
 
 @dataclass(slots=True)
 class State:
-    """One kernel. `prologue` collects what is computed once, at the kernel's start; `finish` puts it there. `one_thread`: a
-    workgroup runs in one thread of the device, as vectors one after the other or all in lockstep."""
+    """One kernel. `prologue` collects code for the start of the kernel, where `finish` inserts it.
+
+    `one_thread`: a workgroup runs in one thread of the device, as vectors one after the other or all in lockstep.
+    """
 
     module: Module
     plan: SanitizerPlan
@@ -35,7 +37,7 @@ class State:
 
     @classmethod
     def of(cls, module: Module, checks: tuple[str, ...], *, one_thread: bool) -> State:
-        """The state at the start."""
+        """Return the initial state for a module."""
         kernel = module.kernel
         numbers = tuple(kernel.attrs.get("arg_index", range(len(kernel.params))))
         first = int(kernel.attrs.get("arg_count", max(numbers, default=-1) + 1))
@@ -47,11 +49,11 @@ class State:
         return self.module.kernel
 
     def has(self, check: str) -> bool:
-        """Whether a check was asked for."""
+        """True if a check was requested."""
         return check in self.plan.checks
 
     def param(self, role: str, type: Type, arg: int = -1) -> Value:
-        """The hidden parameter of a role, made when it is first asked for."""
+        """Return the hidden parameter of a role; create it on first use."""
         hidden = Hidden(role, arg)
         if hidden not in self.params:
             body = self.kernel.body
@@ -64,7 +66,7 @@ class State:
         return self.params[hidden]
 
     def scalar(self, role: str, arg: int = -1) -> Term:
-        """A hidden scalar as an index, read at the kernel's start."""
+        """Return a hidden scalar as an index, read at the start of the kernel."""
         key = f"{role} {arg}"
         if key not in self.known:
             f = Formula(self.prologue)
@@ -72,7 +74,7 @@ class State:
         return self.known[key]
 
     def id(self, name: str, dim: int = 0) -> Term:
-        """An id, as an index."""
+        """Return an id as an index."""
         key = f"{name} {dim}"
         if key not in self.known:
             self.known[key] = Formula(self.prologue).term(self.prologue.emit(name, dim=dim))
@@ -80,7 +82,7 @@ class State:
 
     @property
     def group(self) -> Term:
-        """The workgroup's number in the grid, x first."""
+        """The linear id of the workgroup in the grid, x first."""
         if "group" not in self.known:
             rows = self.id("group_id", 2) * self.id("num_groups", 1) + self.id("group_id", 1)
             self.known["group"] = rows * self.id("num_groups", 0) + self.id("group_id", 0)
@@ -93,12 +95,12 @@ class State:
 
     @property
     def invocations(self) -> int:
-        """Invocations of a workgroup."""
+        """The number of invocations of a workgroup."""
         return math.prod(self.local_size)
 
     @property
     def local(self) -> Term:
-        """The invocation's number in its workgroup, x first."""
+        """The linear id of the invocation in its workgroup, x first."""
         if "local" not in self.known:
             x, y, z = self.local_size
             total = self.id("local_id", 0)
@@ -110,7 +112,7 @@ class State:
         return self.known["local"]
 
     def finish(self) -> None:
-        """Puts the prologue at the kernel's start, and the plan among its attributes."""
+        """Insert the prologue at the start of the kernel, and store the plan in its attributes."""
         self.kernel.body.ops[:0] = self.prologue.region.ops
         self.plan.local_size = self.local_size
         self.kernel.attrs["sanitizer_plan"] = self.plan

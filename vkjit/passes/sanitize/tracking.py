@@ -1,13 +1,13 @@
-"""Which arrays are watched, and which cell of shadow memory stands for an element.
+"""Shadow memory: which arrays are watched, and which shadow cell belongs to an element.
 
-Enters: a kernel in normal form. Leaves: a `Tracking`: the accesses of each array, and the cell of an access. Cells of
-global arrays are numbered from a base that the launch gives, along the array's own strides, so that arrays that overlap
-share cells; shared arrays have cells per workgroup behind them; local arrays have shadows of their own.
+A `Tracking` has the accesses of each array of a kernel in normal form, and computes the cell of an access. The cells of
+a global array start at a base that the launch passes and follow the array's strides, so that overlapping arrays share
+cells. Shared arrays have cells per workgroup after those. Local arrays have their own shadow in the kernel.
 
-Watched for races are global and shared arrays that are written, and accessed otherwise than by atomics alone. Arrays
-that share memory are watched together. Left out is an array of which every invocation of an `over=` kernel touches its own
-element only, alone or under several names for the same view. What subgroups read and write as cooperative matrices isn't
-watched: arrays that they write count as written.
+Global and shared arrays are watched for races if they are written and not accessed by atomics only; arrays that share
+memory are watched together. Arrays where each invocation of an `over=` kernel accesses its own element only, possibly
+under several names for one view, are left out. Accesses of subgroups by cooperative matrices aren't tracked: arrays
+that they write count as initialized.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ACCESSES = frozenset({"load", "store", "atomic", "atomic_cas", "atomic_load", "a
 
 
 def array_of(value: Value) -> Array:
-    """The type of an array value."""
+    """Return the type of an array value."""
     assert isinstance(value.type, Array)
     return value.type
 
@@ -53,7 +53,7 @@ class Accesses:
 
     @property
     def changes(self) -> bool:
-        """Whether something is written."""
+        """True if some operation writes."""
         return bool(self.stores) or any(op.name != "atomic_load" for op in self.atomics)
 
     @property
@@ -62,12 +62,12 @@ class Accesses:
 
     @property
     def fetches(self) -> bool:
-        """Whether something is read."""
+        """True if some operation reads."""
         return bool(self.loads) or any(op.name != "atomic_store" for op in self.atomics)
 
 
 class Tracking:
-    """The arrays of one kernel."""
+    """The arrays of one kernel and their shadow cells."""
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -88,16 +88,16 @@ class Tracking:
         kind.append(op)
 
     def racing(self) -> dict[Value, Accesses]:
-        """The arrays that are watched for races."""
+        """Return the arrays to watch for races."""
         watched = {r: a for r, a in self.arrays.items() if a.space == "shared" and a.changes and not a.only_atomics}
-        for members, alike in self._together():
+        for members, alike in self._sharing_memory():
             harmless = not any(a.changes for a in members) or all(a.only_atomics for a in members)
-            if not harmless and not (alike and self._own(members)):
+            if not harmless and not (alike and self._own_elements_only(members)):
                 watched |= {a.root: a for a in members}
         return watched
 
-    def _together(self) -> list[tuple[list[Accesses], bool]]:
-        """The global arrays in groups that share memory, and whether the members of a group are one and the same view."""
+    def _sharing_memory(self) -> list[tuple[list[Accesses], bool]]:
+        """Return the global arrays in groups that share memory, each with True if all members are the same view."""
         groups = {r: [a] for r, a in self.arrays.items() if a.space == "global"}
         unlike: set[Value] = set()
         numbers = {self._number(root): root for root in groups}
@@ -114,7 +114,7 @@ class Tracking:
         return [(members, not unlike & {a.root for a in members}) for members in distinct.values()]
 
     def unsure(self) -> dict[Value, Accesses]:
-        """The arrays that may be read before they are written: shared and local ones, and Outs."""
+        """Return the arrays that may be read before they are written: shared and local arrays, and Outs."""
         return {
             root: a
             for root, a in self.arrays.items()
@@ -124,36 +124,36 @@ class Tracking:
         }
 
     def written(self) -> dict[int, tuple[str, Loc]]:
-        """By number of a global array its name, and a place that writes it."""
+        """Return the global arrays that are written: by number, the name and a location that writes it."""
         changed = [a for a in self.arrays.values() if a.space == "global" and a.changes]
         places = {root: loc for root, loc in self.matrices.items() if array_of(root).space == "global"}
         places |= {a.root: (a.stores or a.atomics)[0].loc for a in changed}
         return {self._number(root): (root.name, loc) for root, loc in places.items()}
 
-    def _own(self, members: list[Accesses]) -> bool:
-        """Whether each invocation stays at the one element whose index is its own."""
+    def _own_elements_only(self, members: list[Accesses]) -> bool:
+        """True if each invocation accesses only the element at its own index."""
         over = self.state.kernel.attrs.get("over")
         target = next((p for p in self.state.kernel.params if p.name == over), None)
         if target is None or not isinstance(target.type, Array) or not 1 <= target.type.rank <= 3:
             return False
         if not all(array_of(a.root).contiguous for a in members):
-            return False  # elements might lie on each other
-        wanted = frozenset(range(target.type.rank))
+            return False  # elements might overlap
+        all_dims = frozenset(range(target.type.rank))
         operations = [op for a in members for op in a.all]
         first = _dims(operations[0])
-        return frozenset(first) == wanted and all(_dims(op) == first for op in operations)
+        return frozenset(first) == all_dims and all(_dims(op) == first for op in operations)
 
-    # -- cells
+    # -- shadow cells
 
     def cell(self, op: Op, builder: Builder) -> Term:
-        """The cell of an access to a global or shared array."""
+        """Return the shadow cell of an access to a global or shared array."""
         root = origin(op.operands[0])
         f = Formula(builder)
         indices = [f.term(value) for value in op.operands[1 : 1 + array_of(root).rank]]
         if array_of(root).space == "global":
             return self._global_cell(root, indices, f)
         base = self._shared_base(f)
-        return base + (static_offset(indices, array_of(root), f) + self._place(root))
+        return base + (static_offset(indices, array_of(root), f) + self._first_shared_cell(root))
 
     def _global_cell(self, root: Value, indices: list[Term], f: Formula) -> Term:
         number = self._number(root)
@@ -168,26 +168,30 @@ class Tracking:
         return offset + self.state.scalar("base", number)
 
     def _stride(self, root: Value, axis: int) -> Term:
-        known, key = self.state.known, f"stride {self._number(root)} {axis}"
-        if key not in known:
+        cache, key = self.state.known, f"stride {self._number(root)} {axis}"
+        if key not in cache:
             prologue = self.state.prologue
-            known[key] = Formula(prologue).term(prologue.emit("stride", root, axis=axis))
-        return known[key]
+            cache[key] = Formula(prologue).term(prologue.emit("stride", root, axis=axis))
+        return cache[key]
 
     def _number(self, root: Value) -> int:
-        """The number of a parameter among the user's."""
+        """Return the number of an array among the user's arguments."""
         numbers: tuple[int, ...] = self.state.kernel.attrs["arg_index"]
         return numbers[self.state.kernel.params.index(root)]
 
     def _shared_base(self, f: Formula) -> Term:
-        """The first cell of the workgroup's shared arrays; their number is known when all accesses have been seen."""
-        known = self.state.known
-        if "shared cells" not in known:
-            first = self.state.scalar("shared")
-            known["shared cells"] = first + self.state.group * self.state.scalar("per_group")
-        return f.term(known["shared cells"].value)
+        """Return the first cell of the workgroup's shared arrays.
 
-    def _place(self, root: Value) -> int:
+        The number of cells per workgroup is a hidden parameter, since it is known only after all accesses have been
+        seen.
+        """
+        cache = self.state.known
+        if "shared cells" not in cache:
+            first = self.state.scalar("shared")
+            cache["shared cells"] = first + self.state.group * self.state.scalar("per_group")
+        return f.term(cache["shared cells"].value)
+
+    def _first_shared_cell(self, root: Value) -> int:
         if root not in self._shared:
             self._shared[root] = self.state.plan.shared_cells
             self.state.plan.shared_cells += math.prod(array_of(root).shape or ())
@@ -195,7 +199,7 @@ class Tracking:
 
 
 def static_offset(indices: list[Term], kind: Array, f: Formula) -> Term:
-    """The offset in a shared or local array."""
+    """Return the offset in C order of an element of a shared or local array."""
     total = f.term(f.builder.index(0))
     shape = kind.shape or ()
     for axis, index in enumerate(indices):
@@ -205,7 +209,7 @@ def static_offset(indices: list[Term], kind: Array, f: Formula) -> Term:
 
 
 def _dims(op: Op) -> tuple[int, ...]:
-    """The dimensions of the grid that the indices are the ids of; () for anything else."""
+    """Return the grid dimensions whose global ids are the indices of an access; () for any other access."""
     dims: list[int] = []
     for value in op.operands[1 : 1 + array_of(op.operands[0]).rank]:
         if value.op is None or value.op.name != "global_id":

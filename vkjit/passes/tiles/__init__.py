@@ -1,6 +1,6 @@
-"""Tiles taken apart: layouts, staging, exchange, products.
+"""Tile lowering: layout assignment, shared-memory staging, layout conversion, and matrix products.
 
-Enters: IR with operations on tiles. Leaves: IR without them. `LowerTiles` is the pass.
+`LowerTiles` is the pass; it replaces all operations on tiles by operations of single invocations.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
-"""Gives each tile of a function a layout.
+"""Layout assignment: choose a `Layout` for each tile value of a function.
 
-Enters: a function with operations on tiles. Leaves: a `Layout` for each tile value, and for each why it has that one.
-Holds: values that control flow hands on, and operands and results of one shape, have the same layout; it is chosen for
-sums of products first, then for what follows from them, then for matrices that are only loaded, transposed and stored (blocks of
-them, so that both sides are reached by vectors), then for the largest tile that has none yet.
+Values that are connected by control flow, and operands and results of the same shape, share a layout. Layouts are
+chosen first for the accumulators of products, and for all that can be derived from them. Matrices that are only loaded,
+transposed and stored come next: they get square blocks, so that both the loads and the stores are vectorized. The
+largest tile without a layout follows, until all have one.
 
-1. Tied: what a loop carries or a branch gives; operands of an elementwise operation that have its shape; the accumulator of
-   a product and its result; what is scanned.
-2. Derived: a reduction has its operand's layout without the axis, a transposed tile its operand's axes in their order, a
-   tile with other axes of size 1 the same ones, an operand that is broadcast those of the result that it has.
-3. Whatever isn't of that layout where it is used gets moved there through shared memory, or by shuffles.
+1. Tied values share a layout: loop-carried values and the results of branches; operands of an elementwise operation
+   that have its shape; the accumulator of a product and its result; the operand of a scan and its result.
+2. Derived layouts: a reduction has its operand's layout without the axis; a transposed tile has its operand's axes,
+   permuted; a reshape that only adds or removes axes of size 1 keeps the other axes; an operand that is broadcast has
+   the axes of the result that it shares.
+3. A value that is used in another layout than its own is converted at the use, through shared memory or by shuffles.
 """
 
 from __future__ import annotations
@@ -29,7 +30,11 @@ Derive = Callable[[Layout], "Layout | None"]
 
 @dataclass(slots=True)
 class Assignment:
-    """`layouts` by the representative of each class of tied values."""
+    """The layouts of a function's tile values: a union-find structure over tied values.
+
+    `layouts` is keyed by the representative of each class. `bits` is the logarithm of the number of invocations by
+    scope; `vector` and `lanes` are as for `canonical`.
+    """
 
     bits: dict[str, int]
     vector: int
@@ -50,16 +55,18 @@ class Assignment:
                 self.parents[root] = first
 
     def of(self, value: Value) -> Layout:
-        """The layout of a tile value."""
+        """Return the layout of a tile value; choose the canonical one if it has none yet."""
         root = self.find(value)
-        found = self.layouts.get(root)
-        if found is None:
-            found = self.layouts[root] = self.own(value)
-        return found
+        layout = self.layouts.get(root)
+        if layout is None:
+            layout = self.layouts[root] = self.own(value)
+        return layout
 
     def sums(self, op: Op) -> Layout:
-        """The layout of a product's sums: where factors have 32 bits, neighbours along both axes are held together, so that
-        multiply-add reads vectors of either factor.
+        """Return the layout of a product's accumulators.
+
+        For operands with 32-bit elements, each invocation holds groups of contiguous elements along both axes, so that
+        multiply-add reads vectors of either operand.
         """
         layout, wide = self.of(op.result), all(tile_of(v).dtype.bits == 32 for v in op.operands[:2])
         if wide and self.vector > 1 and not self.lanes and layout.scope == "workgroup":
@@ -72,43 +79,46 @@ class Assignment:
 
 
 def tile_of(value: Value) -> Tile:
-    """The type of a tile value."""
+    """Return the type of a tile value."""
     assert isinstance(value.type, Tile)
     return value.type
 
 
 def assign(function: Function, bits: dict[str, int], vector: int, lanes: int) -> Assignment:
-    """See the module's docstring; `bits` is the logarithm of the invocations of each scope."""
-    found = Assignment(bits, vector, lanes)
+    """Assign a layout to each tile value of a function.
+
+    `bits` is the logarithm of the number of invocations by scope; `vector` and `lanes` are as for `canonical`.
+    """
+    assignment = Assignment(bits, vector, lanes)
     relations: list[tuple[Value, Value, Derive]] = []
     values: list[Value] = []
     for op in function.body.walk():
         tiles = [v for v in op.results if isinstance(v.type, Tile)]
         values += tiles
         if op.regions and op.name not in ("tile_map", "tile_each"):
-            _tie_control(found, op)
+            _tie_control(assignment, op)
             values += [a for region in op.regions for a in region.args if isinstance(a.type, Tile)]
         if op.name.startswith("tile_"):
-            _relate(found, op, relations)
+            _relate(assignment, op, relations)
     for op in function.body.walk():
         if op.name == "tile_mma":
-            found.sums(op)
-    _propagate(found, relations)
+            assignment.sums(op)
+    _propagate(assignment, relations)
     if vector > 1 and not lanes:
-        for value in _turned(function):
+        for value in _transposed_copies(function):
             layout = blocks(tile_of(value).shape, bits[tile_of(value).scope], tile_of(value).scope, vector)
-            if layout is not None and found.find(value) not in found.layouts:
-                found.layouts[found.find(value)] = layout
-        _propagate(found, relations)
-    for value in sorted(values, key=lambda v: -tile_of(v).size):  # stable: in program order among equals
-        if found.find(value) not in found.layouts:
-            found.of(value)
-            _propagate(found, relations)
-    return found
+            if layout is not None and assignment.find(value) not in assignment.layouts:
+                assignment.layouts[assignment.find(value)] = layout
+        _propagate(assignment, relations)
+    for value in sorted(values, key=lambda v: -tile_of(v).size):  # stable: program order among tiles of equal size
+        if assignment.find(value) not in assignment.layouts:
+            assignment.of(value)
+            _propagate(assignment, relations)
+    return assignment
 
 
-def _turned(function: Function) -> list[Value]:
-    """Matrices that are loaded, transposed and stored, and nothing else."""
+def _transposed_copies(function: Function) -> list[Value]:
+    """Return the matrices that are loaded, transposed and stored, and not used otherwise."""
     users: dict[Value, list[Op]] = {}
     loaded: list[Value] = []
     for op in function.body.walk():
@@ -127,45 +137,45 @@ def _turned(function: Function) -> list[Value]:
     return turned
 
 
-def _tie_control(found: Assignment, op: Op) -> None:
-    """Rule 1 for loops and branches."""
+def _tie_control(assignment: Assignment, op: Op) -> None:
+    """Apply rule 1 to loops and branches."""
     if op.name == "if":
         for region in op.regions:
             if region.terminator.name == "yield":
-                _tie_all(found, op.results, region.terminator.operands)
+                _tie_all(assignment, op.results, region.terminator.operands)
         return
     if op.name not in LOOPS:
         return
     first = 3 if op.name == "for" else 0
     arguments = op.regions[0].args[1 if first else 0 :]
-    _tie_all(found, arguments, op.operands[first:])
+    _tie_all(assignment, arguments, op.operands[first:])
     if op.name == "for":
-        _tie_all(found, arguments, op.results)
+        _tie_all(assignment, arguments, op.results)
     for end in exits_of(op.regions[0]):
-        _tie_all(found, op.results if end.name == "break" else arguments, end.operands)
+        _tie_all(assignment, op.results if end.name == "break" else arguments, end.operands)
 
 
-def _tie_all(found: Assignment, first: list[Value], second: list[Value]) -> None:
+def _tie_all(assignment: Assignment, first: list[Value], second: list[Value]) -> None:
     for a, b in zip(first, second, strict=True):
         if isinstance(a.type, Tile):
-            found.tie(a, b)
+            assignment.tie(a, b)
 
 
-def _relate(found: Assignment, op: Op, relations: list[tuple[Value, Value, Derive]]) -> None:
-    """Rules 1 and 2 for an operation on tiles."""
+def _relate(assignment: Assignment, op: Op, relations: list[tuple[Value, Value, Derive]]) -> None:
+    """Apply rules 1 and 2 to an operation on tiles."""
     operands = [v for v in op.operands if isinstance(v.type, Tile)]
     if op.name in ("tile_map", "tile_each"):
         main = op.result if op.results else operands[0]
         for value in operands:
             shape = tile_of(value).shape
             if shape == tile_of(main).shape:
-                found.tie(main, value)
+                assignment.tie(main, value)
             else:
                 relations.append((main, value, lambda layout, shape=shape: layout.operand(shape)))  # type: ignore[misc]
     elif op.name == "tile_mma":
-        found.tie(operands[2], op.result)
+        assignment.tie(operands[2], op.result)
     elif op.name == "tile_scan":
-        found.tie(operands[0], op.result)
+        assignment.tie(operands[0], op.result)
     elif op.name in ("tile_reduce", "tile_argument"):
         axis = op.attrs["axis"]
         relations.append((operands[0], op.result, lambda layout: layout.without(axis)))
@@ -180,16 +190,17 @@ def _relate(found: Assignment, op: Op, relations: list[tuple[Value, Value, Deriv
         relations.append((op.result, operands[0], lambda layout: layout.reshaped(before)))
 
 
-def _propagate(found: Assignment, relations: list[tuple[Value, Value, Derive]]) -> None:
+def _propagate(assignment: Assignment, relations: list[tuple[Value, Value, Derive]]) -> None:
+    """Derive layouts along the relations until nothing changes."""
     changed = True
     while changed:
         changed = False
         for source, target, derive in relations:
-            known = found.layouts.get(found.find(source))
-            root = found.find(target)
-            if known is None or root in found.layouts:
+            layout = assignment.layouts.get(assignment.find(source))
+            root = assignment.find(target)
+            if layout is None or root in assignment.layouts:
                 continue
-            derived = derive(known)
+            derived = derive(layout)
             if derived is not None:
-                found.layouts[root] = derived
+                assignment.layouts[root] = derived
                 changed = True

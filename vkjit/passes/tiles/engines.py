@@ -1,11 +1,10 @@
-"""Which engine computes a product of tiles.
+"""Choice of the engine that computes a tile product.
 
-Enters: a `tile_mma` and what the device can do. Leaves: a `Choice` with its reason, for `inspect`. An engine is tried where it
-fits; multiply-add in registers fits always:
+Cooperative matrices are planned before (see `fragments`); the products without a plan run on one of these:
 
-    fma         a block of sums per invocation, operands staged in shared memory by the whole workgroup
-    direct      the same, operands read where they are: on processors, where shared memory is no faster than any other
-    registers   the same, operands in registers too: a subgroup alone, which has no memory of its own
+    fma         multiply-add in registers: a block of accumulators per invocation, operands staged in shared memory
+    direct      the same, with operands read from global memory: on CPUs, where shared memory is no faster
+    registers   the same, with operands in registers: for a subgroup's tiles, as a subgroup has no shared memory
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ __all__ = ["Choice", "choose_engine"]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The engine of a product, and why it is that one."""
+    """The engine of a product and the reason for the choice, which `inspect` shows."""
 
     engine: str
     reason: str
 
 
 def choose_engine(op: Op, options: Options, caps: DeviceCaps) -> Choice:
-    """The engine for a product on a device."""
+    """Return the engine for a product without cooperative matrices."""
     kind = op.attrs["type"]
     assert isinstance(kind, Tile)
     if kind.scope == "subgroup":

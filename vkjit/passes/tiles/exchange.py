@@ -1,8 +1,8 @@
-"""Tiles that change hands: other layouts, single elements, reductions and scans along an axis.
+"""Layout conversion, element access, reductions and scans of tiles in registers.
 
-Enters: tiles in registers. Leaves: tiles in registers. A workgroup exchanges through shared memory, a subgroup by shuffles.
-Reductions combine an invocation's own slots first, then invocations whose numbers differ in one bit after the other, by
-shuffles as long as they are in one subgroup; every invocation does the same additions, so all have the same result.
+A workgroup exchanges values through shared memory, a subgroup by shuffles. A reduction first combines the slots of an
+invocation, then invocations whose numbers differ in one bit, bit by bit: by shuffles as long as they are in one
+subgroup, then through shared memory. All invocations perform the same additions, so all get the same result.
 """
 
 from __future__ import annotations
@@ -19,25 +19,28 @@ from .layout import Axis, Layout
 __all__ = ["argument", "get", "moved", "reduce", "reshape", "scan"]
 
 Columns = tuple[Value, ...]
-"""What is reduced together: a number, or a number and its position."""
+"""The values that are reduced together: an element, or an element and its index (`argument`)."""
 _CHUNK_BYTES = 8192
+"""Shared memory for one step of an exchange; more values are exchanged in several steps."""
 
 
 def neutral(op: str, dtype: DType) -> bool | int | float:
-    """The number that leaves others as they are under a reduction (-0 for sums of floats)."""
+    """Return the identity of a reduction; -0.0 for sums of floats, which keeps the sign of zeros."""
     if dtype.kind == "bool":
         return op == "and"
     if dtype.is_float:
         return {"add": -0.0, "mul": 1.0, "min": float("inf"), "max": float("-inf")}[op]
-    low = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
-    high = low + (1 << dtype.bits) - 1
-    ones = -1 if dtype.is_signed else high
-    return {"add": 0, "mul": 1, "min": high, "max": low, "and": ones, "or": 0, "xor": 0}[op]
+    lowest = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
+    highest = lowest + (1 << dtype.bits) - 1
+    ones = -1 if dtype.is_signed else highest
+    return {"add": 0, "mul": 1, "min": highest, "max": lowest, "and": ones, "or": 0, "xor": 0}[op]
 
 
-# -- other layouts
+# -- layout conversion
 def moved(shop: Workshop, tile: Held, layout: Layout, *, flat: bool = False) -> Held:
-    """The tile in another layout of its shape; `flat`: of another shape with as many elements, in C order."""
+    """Convert a tile to another layout of its shape. With `flat`, the layout may have any shape with as many elements,
+    which keep their order (C order).
+    """
     if tile.layout == layout:
         return tile
     if layout.scope == "subgroup":
@@ -46,7 +49,7 @@ def moved(shop: Workshop, tile: Held, layout: Layout, *, flat: bool = False) -> 
 
 
 def reshape(shop: Workshop, tile: Held, layout: Layout) -> Held:
-    """The same elements in C order with the shape of a layout."""
+    """Return the same elements in C order, with the shape of a layout."""
     direct = tile.layout.reshaped(layout.shape)
     if direct is not None:
         return moved(shop, Held(direct, tile.values), layout)
@@ -54,18 +57,19 @@ def reshape(shop: Workshop, tile: Held, layout: Layout) -> Held:
 
 
 def _flat_positions(shop: Workshop, layout: Layout) -> list[Value]:
-    """The number in C order of the element in each slot."""
+    """Return the index in C order of the element in each slot."""
     lines = [shop.positions(axis, layout.scope) for axis in layout.axes]
     return [shop.flat([p[s] for p, s in zip(lines, slot, strict=True)], layout.shape) for slot in layout.slots()]
 
 
 def _tests(shop: Workshop, layout: Layout) -> list[Value | None]:
-    """Whether each slot holds an element."""
+    """Return for each slot the condition that it holds an element; None where it always does."""
     lines = [shop.inside(axis, shop.positions(axis, layout.scope)) for axis in layout.axes]
     return [shop.all_of(line[s] for line, s in zip(lines, slot, strict=True)) for slot in layout.slots()]
 
 
 def _moved_through_memory(shop: Workshop, tile: Held, layout: Layout) -> Held:
+    """Convert a layout through shared memory, in several steps where the tile takes more than half of it."""
     b, element = shop.builder, tile.values[0].type
     assert isinstance(element, Scalar)
     total = 1
@@ -92,14 +96,18 @@ def _moved_through_memory(shop: Workshop, tile: Held, layout: Layout) -> Held:
             place, within = _windowed(shop, at, first, limit, parts)
             safe = b.emit("max", b.emit("min", place, b.index(min(limit, total - first) - 1)), b.index(0))
             exact = layout.exact and not parts
-            found = b.emit("load", array, place if exact else safe)
+            element_read = b.emit("load", array, place if exact else safe)
             before = results[number]
-            results[number] = found if before is None or within is None else b.emit("select", within, found, before)
+            results[number] = (
+                element_read if before is None or within is None else b.emit("select", within, element_read, before)
+            )
     return Held(layout, tuple(v for v in results if v is not None))
 
 
 def _windowed(shop: Workshop, at: Value, first: int, limit: int, parts: bool) -> tuple[Value, Value | None]:
-    """A position in the part of a tile that is in shared memory now, and whether it is in that part."""
+    """Return an element's offset in the part of the tile that is in shared memory, and the condition that it is in that
+    part.
+    """
     if not parts:
         return at, None
     b = shop.builder
@@ -108,58 +116,61 @@ def _windowed(shop: Workshop, at: Value, first: int, limit: int, parts: bool) ->
 
 
 def _moved_by_shuffles(shop: Workshop, tile: Held, layout: Layout, flat: bool) -> Held:
-    """Each invocation asks the one that holds an element for it; which slot that is may differ between them."""
+    """Convert a layout by shuffles: each invocation reads the one that holds an element, from a slot that may differ
+    between invocations.
+    """
     lines = [shop.positions(axis, layout.scope) for axis in layout.axes]
-    wanted = []
+    indices = []
     for slot in layout.slots():
         at = [p[s] for p, s in zip(lines, slot, strict=True)]
-        wanted.append(_unflattened(shop, shop.flat(at, layout.shape), tile.layout.shape) if flat else at)
-    return Held(layout, tuple(_asked(shop, tile, at) for at in wanted))
+        indices.append(_unflattened(shop, shop.flat(at, layout.shape), tile.layout.shape) if flat else at)
+    return Held(layout, tuple(_shuffled_element(shop, tile, at) for at in indices))
 
 
 def _unflattened(shop: Workshop, number: Value, shape: Sequence[int]) -> list[Value]:
-    b, found = shop.builder, []
+    b, indices = shop.builder, []
     for size in reversed(shape[1:]):
-        found.append(b.emit("floormod", number, b.index(size)))
+        indices.append(b.emit("floormod", number, b.index(size)))
         number = b.emit("floordiv", number, b.index(size))
-    return [number, *reversed(found)]
+    return [number, *reversed(indices)]
 
 
 def _holder(shop: Workshop, layout: Layout, at: Sequence[Value]) -> tuple[Value, Value]:
-    """The first invocation that holds an element, and the number of its slot."""
+    """Return the lowest invocation that holds the element at `at`, and the number of its slot."""
     b = shop.builder
     lane, slot = b.index(0), b.index(0)
     for axis, position in zip(layout.axes, at, strict=True):
         inside = b.emit("max", b.emit("min", position, b.index(axis.size - 1)), b.index(0))
-        group, rest = b.emit("floordiv", inside, b.index(axis.group)), b.emit("floormod", inside, b.index(axis.group))
+        group, offset = b.emit("floordiv", inside, b.index(axis.group)), b.emit("floormod", inside, b.index(axis.group))
         place = b.emit("floormod", group, b.index(1 << axis.bits))
         own = b.emit(
-            "add", b.emit("mul", b.emit("floordiv", group, b.index(1 << axis.bits)), b.index(axis.group)), rest
+            "add", b.emit("mul", b.emit("floordiv", group, b.index(1 << axis.bits)), b.index(axis.group)), offset
         )
         lane = b.emit("add", lane, b.emit("mul", place, b.index(1 << axis.shift)))
         slot = b.emit("add", b.emit("mul", slot, b.index(axis.held)), own)
     return lane, slot
 
 
-def _asked(shop: Workshop, tile: Held, at: Sequence[Value]) -> Value:
+def _shuffled_element(shop: Workshop, tile: Held, at: Sequence[Value]) -> Value:
+    """Return the element at `at`, shuffled from its holder: each slot is shuffled, then the right one selected."""
     b = shop.builder
     shop.uses_lanes()
     lane, slot = _holder(shop, tile.layout, at)
-    found = b.emit("sg_shuffle", tile.values[0], lane)
+    result = b.emit("sg_shuffle", tile.values[0], lane)
     for number, value in enumerate(tile.values[1:], 1):
         other = b.emit("sg_shuffle", value, lane)
-        found = b.emit("select", b.emit("eq", slot, b.index(number)), other, found)
-    return found
+        result = b.emit("select", b.emit("eq", slot, b.index(number)), other, result)
+    return result
 
 
 # -- single elements
 def get(shop: Workshop, tile: Held, at: Sequence[Value]) -> Value:
-    """The element at a position, in every invocation."""
+    """Return the element at an index, in every invocation."""
     b, layout = shop.builder, tile.layout
     if len(tile.values) == 1 and layout.used == 0:
         return tile.values[0]
     if layout.scope == "subgroup":
-        return _asked(shop, tile, at)
+        return _shuffled_element(shop, tile, at)
     element = tile.values[0].type
     assert isinstance(element, Scalar)
     array = shop.scratch(element.dtype, 1)
@@ -182,26 +193,26 @@ def get(shop: Workshop, tile: Held, at: Sequence[Value]) -> Value:
 
 # -- reductions
 def reduce(shop: Workshop, op: str, tile: Held, axis: int) -> Held:
-    """The reduction along an axis."""
+    """Return the reduction along an axis."""
     element = tile.values[0].type
     assert isinstance(element, Scalar)
     b = shop.builder
-    rest = b.const(neutral(op, element.dtype), element)
+    identity = b.const(neutral(op, element.dtype), element)
 
     def combine(x: Columns, y: Columns) -> Columns:
         return (b.emit(op, x[0], y[0]),)
 
-    values = _within_axis(shop, tile, axis, rest)
+    values = _masked_values(shop, tile, axis, identity)
     by_keys = keyed(shop, op, element)
     if by_keys:
         shop.notes.append(f"{b.loc}: the {op} of f32 is found by whole numbers that are ordered as floats are")
         values = keys_of(shop, op, values)
-    found = [c[0] for c in _reduced(shop, tile.layout, axis, [(v,) for v in values], combine)]
-    return Held(tile.layout.without(axis), tuple(numbers_of(shop, op, found) if by_keys else found))
+    reduced = [c[0] for c in _reduce_axis(shop, tile.layout, axis, [(v,) for v in values], combine)]
+    return Held(tile.layout.without(axis), tuple(numbers_of(shop, op, reduced) if by_keys else reduced))
 
 
 def argument(shop: Workshop, op: str, tile: Held, axis: int) -> Held:
-    """The least position of the extremum along an axis."""
+    """Return the least index of the minimum or maximum along an axis. NaN counts as the extremum."""
     b, layout = shop.builder, tile.layout
     element = tile.values[0].type
     assert isinstance(element, Scalar)
@@ -220,32 +231,32 @@ def argument(shop: Workshop, op: str, tile: Held, axis: int) -> Held:
     line = shop.positions(layout.axes[axis], layout.scope)
     last = layout.axes[axis].size
     inside = shop.inside(layout.axes[axis], line)
-    rest = b.const(neutral(op, element.dtype), element)
+    identity = b.const(neutral(op, element.dtype), element)
     columns: list[Columns] = []
     for slot in layout.slots():
         value, at, test = tile.values[layout.number(slot)], line[slot[axis]], inside[slot[axis]]
         if test is not None:
-            value, at = b.emit("select", test, value, rest), b.emit("select", test, at, b.index(last))
+            value, at = b.emit("select", test, value, identity), b.emit("select", test, at, b.index(last))
         columns.append((value, at))
-    found = _reduced(shop, layout, axis, columns, combine)
-    return Held(layout.without(axis), tuple(c[1] for c in found))
+    reduced = _reduce_axis(shop, layout, axis, columns, combine)
+    return Held(layout.without(axis), tuple(c[1] for c in reduced))
 
 
-def _within_axis(shop: Workshop, tile: Held, axis: int, rest: Value) -> list[Value]:
-    """The values, `rest` in slots beyond the end of the axis."""
+def _masked_values(shop: Workshop, tile: Held, axis: int, identity: Value) -> list[Value]:
+    """Return the values of all slots, with the identity of the reduction in slots past the end of the axis."""
     layout = tile.layout
     tests = shop.inside(layout.axes[axis], shop.positions(layout.axes[axis], layout.scope))
     values = []
     for slot in layout.slots():
         value, test = tile.values[layout.number(slot)], tests[slot[axis]]
-        values.append(value if test is None else shop.builder.emit("select", test, value, rest))
+        values.append(value if test is None else shop.builder.emit("select", test, value, identity))
     return values
 
 
-def _reduced(
+def _reduce_axis(
     shop: Workshop, layout: Layout, axis: int, columns: list[Columns], combine: Callable[[Columns, Columns], Columns]
 ) -> list[Columns]:
-    """The reductions over all slots and all invocations along the axis."""
+    """Reduce over all slots and all invocations along the axis."""
     left = layout.without(axis)
     lines: dict[tuple[int, ...], list[Columns]] = {}
     for slot, column in zip(layout.slots(), columns, strict=True):
@@ -253,16 +264,16 @@ def _reduced(
     own = [_tree(line, combine) for line in lines.values()]
     assert len(own) == left.held
     spread = layout.axes[axis]
-    low = _shuffled_bits(shop, layout, spread)
-    for bit in range(low):
-        own = [combine(c, _neighbour(shop, c, 1 << (spread.shift + bit))) for c in own]
-    if low < spread.bits:
-        own = _through_memory(shop, layout.scope, spread, low, own, combine)
+    shuffled = _shuffled_bits(shop, layout, spread)
+    for bit in range(shuffled):
+        own = [combine(c, _xor_partner(shop, c, 1 << (spread.shift + bit))) for c in own]
+    if shuffled < spread.bits:
+        own = _reduce_through_memory(shop, layout.scope, spread, shuffled, own, combine)
     return own
 
 
 def _tree(line: list[Columns], combine: Callable[[Columns, Columns], Columns]) -> Columns:
-    """Neighbours first, then pairs of them."""
+    """Combine adjacent values pairwise, then the results, as a balanced tree."""
     while len(line) > 1:
         half = [combine(line[n], line[n + 1]) for n in range(0, len(line) - 1, 2)]
         line = [*half, line[-1]] if len(line) % 2 else half
@@ -270,7 +281,7 @@ def _tree(line: list[Columns], combine: Callable[[Columns, Columns], Columns]) -
 
 
 def _shuffled_bits(shop: Workshop, layout: Layout, axis: Axis) -> int:
-    """How many of the axis' bits, from the lowest on, stay within a subgroup."""
+    """Return how many of the axis' bits, from the lowest, can be exchanged by shuffles within a subgroup."""
     if layout.scope == "subgroup":
         return axis.bits
     size = shop.options.subgroup
@@ -280,30 +291,33 @@ def _shuffled_bits(shop: Workshop, layout: Layout, axis: Axis) -> int:
     return max(0, min(axis.bits, inside - axis.shift))
 
 
-def _neighbour(shop: Workshop, column: Columns, mask: int) -> Columns:
+def _xor_partner(shop: Workshop, column: Columns, mask: int) -> Columns:
+    """Return the values of the invocation whose number differs by xor with `mask`."""
     shop.uses_lanes()
     return tuple(shop.builder.emit("sg_shuffle_xor", value, mask=mask) for value in column)
 
 
-def _through_memory(
+def _reduce_through_memory(
     shop: Workshop,
     scope: str,
     axis: Axis,
-    low: int,
+    first_bit: int,
     columns: list[Columns],
     combine: Callable[[Columns, Columns], Columns],
 ) -> list[Columns]:
-    """Combines over the axis' bits from `low` on, some at a time; the lower ones are combined already."""
-    most = 4
-    done = low
+    """Combine through shared memory over the axis' bits from `first_bit` up, up to four bits at a time; the lower ones
+    are combined already.
+    """
+    max_bits = 4
+    done = first_bit
     while done < axis.bits:
-        bits = min(most, axis.bits - done)
-        columns = _round(shop, scope, axis, done, bits, columns, combine)
+        bits = min(max_bits, axis.bits - done)
+        columns = _combine_step(shop, scope, axis, done, bits, columns, combine)
         done += bits
     return columns
 
 
-def _round(
+def _combine_step(
     shop: Workshop,
     scope: str,
     axis: Axis,
@@ -312,7 +326,9 @@ def _round(
     columns: list[Columns],
     combine: Callable[[Columns, Columns], Columns],
 ) -> list[Columns]:
-    """One round: who has combined `done` bits writes, and all read the 2**bits values that they lack."""
+    """Combine over bits `done` to `done + bits` of the axis: one invocation of each that share a partial result stores
+    it, and each invocation loads the 2**bits partial results that it needs.
+    """
     b = shop.builder
     count = 1 << shop.bits(scope)
     rank = b.emit("floormod", shop.rank(scope), b.index(count)) if count != shop.invocations else shop.rank(scope)
@@ -349,16 +365,16 @@ def _round(
         for array in arrays:
             shop.access(array, "r")
         for place in range(len(part)):
-            found = [
+            partials = [
                 tuple(b.emit("load", array, shop.at(first, place * places + (n << low_shift))) for array in arrays)
                 for n in range(1 << bits)
             ]
-            results.append(_tree(list(found), combine))
+            results.append(_tree(list(partials), combine))
     return results
 
 
 def _writer(shop: Workshop, scope: str, rank: Value, shift: int, done: int, count: int) -> Value | None:
-    """Whether the invocation writes for those that have the same values."""
+    """Return the condition that the invocation writes on behalf of those with the same values; None if all write."""
     b = shop.builder
     tests: list[Value | None] = []
     if done:
@@ -371,14 +387,14 @@ def _writer(shop: Workshop, scope: str, rank: Value, shift: int, done: int, coun
 
 # -- scans
 def scan(shop: Workshop, op: str, tile: Held, axis: int) -> Held:
-    """The inclusive scan along an axis: each group, then groups across invocations, then round after round."""
+    """Return the inclusive scan along an axis: within each group, then across invocations, then from group to group."""
     b, layout = shop.builder, tile.layout
     element, spread = tile.values[0].type, layout.axes[axis]
     assert isinstance(element, Scalar)
-    rest = b.const(neutral(op, element.dtype), element)
-    values = dict(zip(layout.slots(), _within_axis(shop, tile, axis, rest), strict=True))
+    identity = b.const(neutral(op, element.dtype), element)
+    values = dict(zip(layout.slots(), _masked_values(shop, tile, axis, identity), strict=True))
     others = list(dict.fromkeys((*s[:axis], *s[axis + 1 :]) for s in layout.slots()))
-    rounds = spread.held // spread.group
+    groups = spread.held // spread.group
 
     def slot(other: tuple[int, ...], number: int) -> tuple[int, ...]:
         return (*other[:axis], number, *other[axis:])
@@ -388,15 +404,15 @@ def scan(shop: Workshop, op: str, tile: Held, axis: int) -> Held:
             for number in range(start + 1, start + spread.group):
                 at = slot(other, number)
                 values[at] = b.emit(op, values[slot(other, number - 1)], values[at])
-    keys = [(other, r) for other in others for r in range(rounds)]
+    keys = [(other, r) for other in others for r in range(groups)]
     totals = [values[slot(o, r * spread.group + spread.group - 1)] for o, r in keys]
-    before, whole = _across(shop, op, layout.scope, spread, totals, rest)
+    totals_before, totals_of_all = _across(shop, op, layout.scope, spread, totals, identity)
     for place, (other, r) in enumerate(keys):
-        ahead = before[place]
+        ahead = totals_before[place]
         if r:
-            earlier = whole[place - 1]
+            earlier = totals_of_all[place - 1]
             ahead = b.emit(op, earlier, ahead)
-            whole[place] = b.emit(op, earlier, whole[place])
+            totals_of_all[place] = b.emit(op, earlier, totals_of_all[place])
         for number in range(r * spread.group, (r + 1) * spread.group):
             at = slot(other, number)
             values[at] = b.emit(op, ahead, values[at]) if r or spread.bits else values[at]
@@ -404,30 +420,35 @@ def scan(shop: Workshop, op: str, tile: Held, axis: int) -> Held:
 
 
 def _across(
-    shop: Workshop, op: str, scope: str, axis: Axis, totals: list[Value], rest: Value
+    shop: Workshop, op: str, scope: str, axis: Axis, totals: list[Value], identity: Value
 ) -> tuple[list[Value], list[Value]]:
-    """For each total: the combination of those of earlier invocations along the axis, and that of all."""
+    """Scan the groups' totals across the invocations of an axis.
+
+    Return for each total the combination of those of the invocations before this one, and the combination of all.
+    """
     b = shop.builder
     if axis.bits == 0:
-        return [rest] * len(totals), list(totals)
-    place, held = shop.place(axis, scope), list(totals)
-    for bit in range(axis.bits):  # blocks of doubling size: the right half takes in the last value of the left one
+        return [identity] * len(totals), list(totals)
+    place, totals_so_far = shop.place(axis, scope), list(totals)
+    for bit in range(axis.bits):  # blocks of doubling size: the right half adds the last value of the left one
         stride = 1 << bit
         right = b.emit("eq", b.emit("floormod", b.emit("floordiv", place, b.index(stride)), b.index(2)), b.index(1))
         block = b.emit("mul", b.emit("floordiv", place, b.index(2 * stride)), b.index(2 * stride))
         source = b.emit("add", block, b.index(stride - 1))
-        others = _from_place(shop, scope, axis, held, source)
-        held = [b.emit("select", right, b.emit(op, o, h), h) for o, h in zip(others, held, strict=True)]
+        others = _from_place(shop, scope, axis, totals_so_far, source)
+        totals_so_far = [
+            b.emit("select", right, b.emit(op, o, h), h) for o, h in zip(others, totals_so_far, strict=True)
+        ]
     last = b.index((1 << axis.bits) - 1)
-    whole = _from_place(shop, scope, axis, held, last)
+    totals_of_all = _from_place(shop, scope, axis, totals_so_far, last)
     previous = b.emit("max", b.emit("sub", place, b.index(1)), b.index(0))
-    shifted = _from_place(shop, scope, axis, held, previous)
+    shifted = _from_place(shop, scope, axis, totals_so_far, previous)
     first = b.emit("eq", place, b.index(0))
-    return [b.emit("select", first, rest, s) for s in shifted], whole
+    return [b.emit("select", first, identity, s) for s in shifted], totals_of_all
 
 
 def _from_place(shop: Workshop, scope: str, axis: Axis, values: list[Value], place: Value) -> list[Value]:
-    """What the invocation at another place along the axis has."""
+    """Return the values that the invocation at another coordinate along the axis holds."""
     b = shop.builder
     count = 1 << shop.bits(scope)
     rank = shop.rank(scope)
@@ -442,7 +463,7 @@ def _from_place(shop: Workshop, scope: str, axis: Axis, values: list[Value], pla
     element = values[0].type
     assert isinstance(element, Scalar)
     step = max(1, min(len(values), _CHUNK_BYTES // (count * element.dtype.itemsize)))
-    found: list[Value] = []
+    results: list[Value] = []
     writes = _writer(shop, scope, rank, 0, 0, count)
     for start in range(0, len(values), step):
         part = values[start : start + step]
@@ -459,5 +480,5 @@ def _from_place(shop: Workshop, scope: str, axis: Axis, values: list[Value], pla
             with b.when(writes):
                 write()
         shop.access(array, "r")
-        found += [b.emit("load", array, shop.at(source, number * count)) for number in range(len(part))]
-    return found
+        results += [b.emit("load", array, shop.at(source, number * count)) for number in range(len(part))]
+    return results

@@ -1,7 +1,9 @@
-"""Products of tiles on cooperative matrices: each subgroup holds a block of the sums in matrices of the device's size.
+"""Accumulators in cooperative matrices: which tile values are held in them, and how they are partitioned.
 
-Enters: chains of `tile_mma` whose sums begin as one number and are handed on by loops alone. Leaves: which values are in matrices,
-and how these are cut: a `Plan` each. `packing` brings factors to shared memory, `matrices` makes the operations.
+Each subgroup holds a block of a product's accumulators in matrices of a shape that the device supports. That is
+possible for chains of `tile_mma` whose accumulators start as a splat and pass only through loops and scalings of rows.
+`plans_of` returns a `Plan` for each such value. `packing` stages the operands in shared memory, `matrices` emits the
+operations.
 """
 
 from __future__ import annotations
@@ -17,13 +19,16 @@ from ...runtime.interface import DeviceCaps, MatrixShape
 
 __all__ = ["Fragments", "Plan", "Splat", "plans_of", "splat_of"]
 
-_MOST_BYTES = 16 * 16 * 16 * 4
-"""Of the sums of one subgroup: 16 matrices of 16 x 16 f32."""
+_MAX_BYTES = 16 * 16 * 16 * 4
+"""Accumulators of one subgroup, in bytes: 16 matrices of 16 x 16 f32."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`down` x `across` subgroups, each with `rows` x `columns` matrices of `shape`."""
+    """A partition of an M x N tile: `down` x `across` subgroups, each with `rows` x `columns` matrices of `shape`.
+
+    `factor` is the element type of the operands A and B, `total` that of the accumulators.
+    """
 
     shape: MatrixShape
     down: int
@@ -35,12 +40,12 @@ class Plan:
 
     @property
     def kind(self) -> Matrix:
-        """The type of the sums' matrices."""
+        """The type of the accumulator matrices."""
         return Matrix(self.total, self.shape.m, self.shape.n, "acc")
 
     @property
     def held(self) -> int:
-        """Matrices of one subgroup."""
+        """The number of accumulator matrices of one subgroup."""
         return self.rows * self.columns
 
     def __str__(self) -> str:
@@ -50,7 +55,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Fragments:
-    """Sums in matrices, row by row."""
+    """Accumulators in matrices, in row-major order."""
 
     plan: Plan
     values: tuple[Value, ...]
@@ -58,73 +63,75 @@ class Fragments:
 
 @dataclass(frozen=True, slots=True)
 class Splat:
-    """A tile that holds one number everywhere."""
+    """A tile with the same value everywhere."""
 
     value: Value
 
 
-# -- what may be in matrices
+# -- selection of values in matrices
 def plans_of(function: Function, caps: DeviceCaps, invocations: int) -> dict[Value, Plan]:
-    """The values that are held in matrices: results of products, and what loops make of them."""
+    """Return a plan for each value that is held in matrices: results of products, and what loops and row scalings make
+    of them.
+    """
     if not caps.matrices or invocations % caps.subgroup_size:
         return {}
-    found: dict[Value, Plan] = {}
+    plans: dict[Value, Plan] = {}
     loops = [op for op in function.body.walk() if op.name == "for"]
     for op in function.body.walk():
         if op.name == "tile_mma":
             plan = _plan(op, caps, invocations // caps.subgroup_size)
             if plan is not None:
-                found[op.result] = plan
+                plans[op.result] = plan
     scaled = [op for op in function.body.walk() if _row_factor(op) is not None]
-    for op in reversed(loops):  # inner ones before those around them
-        _carried(op, found)
+    for op in reversed(loops):  # innermost first
+        _plan_carried(op, plans)
     for op in scaled:
-        plan = found.get(op.operands[0])
+        plan = plans.get(op.operands[0])
         if plan is not None:
-            found[op.result] = plan
-    while _without_ground(function, loops, found):
+            plans[op.result] = plan
+    while _remove_ungrounded(function, loops, plans):
         pass
-    return found
+    return plans
 
 
-def _carried(loop: Op, found: dict[Value, Plan]) -> None:
-    """What a loop carries is in matrices if what its rounds give is."""
+def _plan_carried(loop: Op, plans: dict[Value, Plan]) -> None:
+    """Plan loop-carried values in matrices if an iteration passes them on in matrices."""
     for place, (argument, result) in enumerate(zip(loop.regions[0].args[1:], loop.results, strict=True)):
         for end in exits_of(loop.regions[0]):
-            plan = found.get(end.operands[place])
+            plan = plans.get(end.operands[place])
             if plan is not None:
-                found[argument] = found[result] = plan
+                plans[argument] = plans[result] = plan
 
 
-def _without_ground(function: Function, loops: Sequence[Op], found: dict[Value, Plan]) -> bool:
-    """Takes out what gets something that isn't in matrices; whether there was any."""
-    before = len(found)
+def _remove_ungrounded(function: Function, loops: Sequence[Op], plans: dict[Value, Plan]) -> bool:
+    """Remove values that depend on something that isn't in matrices. True if any were removed."""
+    size_before = len(plans)
 
     def grounded(value: Value, plan: Plan) -> bool:
-        return found.get(value) == plan or splat_of(value) is not None
+        return plans.get(value) == plan or splat_of(value) is not None
 
     for op in function.body.walk():
-        if op.name not in ("tile_mma", "tile_map") or op.result not in found:
+        if op.name not in ("tile_mma", "tile_map") or op.result not in plans:
             continue
-        before_it = op.operands[2] if op.name == "tile_mma" else op.operands[0]
-        if not grounded(before_it, found[op.result]) or (op.name == "tile_map" and splat_of(before_it) is not None):
-            del found[op.result]
+        accumulator = op.operands[2] if op.name == "tile_mma" else op.operands[0]
+        if not grounded(accumulator, plans[op.result]) or (op.name == "tile_map" and splat_of(accumulator) is not None):
+            del plans[op.result]
     for loop in loops:
         ends = list(exits_of(loop.regions[0]))
         for place, (argument, result) in enumerate(zip(loop.regions[0].args[1:], loop.results, strict=True)):
-            plan = found.get(argument)
+            plan = plans.get(argument)
             if plan is None:
-                found.pop(result, None)
+                plans.pop(result, None)
                 continue
-            inner = all(e.name == "continue" and found.get(e.operands[place]) == plan for e in ends)
+            inner = all(e.name == "continue" and plans.get(e.operands[place]) == plan for e in ends)
             if not inner or not grounded(loop.operands[3 + place], plan):
-                del found[argument]
-                found.pop(result, None)
-    return len(found) < before
+                del plans[argument]
+                plans.pop(result, None)
+    return len(plans) < size_before
 
 
 def _row_factor(op: Op) -> Value | None:
-    """What an operation multiplies each row of its first operand by, if that is all that it does."""
+    """Return the factor of each row if the operation only multiplies the rows of its first operand; else None."""
     if op.name != "tile_map" or len(op.operands) != 2 or len(op.regions[0].ops) != 2:
         return None
     first, second = (v.type for v in op.operands)
@@ -140,7 +147,7 @@ def _row_factor(op: Op) -> Value | None:
 
 
 def splat_of(value: Value) -> Value | None:
-    """The number that a tile holds everywhere, where that comes from outside of its region or is a constant."""
+    """Return the value that a tile has everywhere if it is a constant or is defined outside of the region; else None."""
     op = value.op
     if op is None or op.name != "tile_map" or op.operands:
         return None
@@ -151,6 +158,9 @@ def splat_of(value: Value) -> Value | None:
 
 
 def _plan(op: Op, caps: DeviceCaps, subgroups: int) -> Plan | None:
+    """Return the plan of a product, on the largest matrices that the device supports for its types and shape; None
+    without any.
+    """
     a, b, total = (v.type for v in op.operands)
     assert isinstance(a, Tile)
     assert isinstance(b, Tile)
@@ -166,14 +176,14 @@ def _plan(op: Op, caps: DeviceCaps, subgroups: int) -> Plan | None:
             continue
         if total.shape[0] % shape.m or total.shape[1] % shape.n or a.shape[1] % shape.k:
             continue
-        plan = _divided(shape, total, a.dtype, subgroups)
+        plan = _partition(shape, total, a.dtype, subgroups)
         if plan is not None and (best is None or shape.m * shape.n * shape.k > best[0]):
             best = shape.m * shape.n * shape.k, plan
     return best[1] if best is not None else None
 
 
-def _divided(shape: MatrixShape, total: Tile, factor: dtypes.DType, subgroups: int) -> Plan | None:
-    """The cut into subgroups whose blocks are nearest to squares."""
+def _partition(shape: MatrixShape, total: Tile, factor: dtypes.DType, subgroups: int) -> Plan | None:
+    """Return the partition into subgroups whose blocks are closest to square; None if none fits."""
     rows, columns = total.shape[0] // shape.m, total.shape[1] // shape.n
     best: Plan | None = None
     for down in (d for d in range(1, subgroups + 1) if subgroups % d == 0):
@@ -181,7 +191,7 @@ def _divided(shape: MatrixShape, total: Tile, factor: dtypes.DType, subgroups: i
         if rows % down or columns % across:
             continue
         plan = Plan(shape, down, across, rows // down, columns // across, factor, total.dtype)
-        if plan.held * shape.m * shape.n * total.dtype.itemsize > _MOST_BYTES:
+        if plan.held * shape.m * shape.n * total.dtype.itemsize > _MAX_BYTES:
             continue
         if best is None or plan.rows + plan.columns < best.rows + best.columns:
             best = plan

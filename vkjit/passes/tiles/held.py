@@ -1,8 +1,8 @@
-"""Where the elements of tiles are while code is made for them, and what code is made with.
+"""State of the tile lowering: where tiles are, and what its parts share while they emit code.
 
-`Held` is a tile in registers, `Staged` one in shared memory, `Deferred` a slice that its only user reads by itself.
-`Workshop` holds what all parts of the lowering share: the builder, numbers of the invocation, shared memory for a while,
-and which accesses to memory still wait for a barrier.
+A tile is `Held` in registers, `Staged` in shared memory, or `Deferred`: a slice that its user loads itself. `Workshop`
+has the builder, cached ids and conditions of the invocation, the allocation of shared memory, and the memory accesses
+since the last barrier.
 """
 
 from __future__ import annotations
@@ -25,15 +25,19 @@ __all__ = ["Deferred", "Held", "Options", "Staged", "Workshop"]
 
 Element = Scalar | Vector
 SHARED = "shared"
-"""Stands for whatever shared memory a loop may use."""
-_LINE_BYTES = 16
-_SMALL_BYTES = 1024
+"""An alias class for any shared memory that a loop may access."""
+_ALIGNMENT = 16
+"""Alignment in bytes of the sizes of shared arrays, and of the rows of global arrays in kernels with the attribute
+`aligned`.
+"""
+_MAX_ALTERNATED_BYTES = 1024
+"""The largest scratch array, in bytes, that `calm` alternates."""
 _KINDS = {Effect.READ: "r", Effect.WRITE: "w", Effect.READ_WRITE: "rw"}
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A tile in registers: `values` by slot of the layout."""
+    """A tile in registers: the invocation's `values`, by slot of the layout."""
 
     layout: Layout
     values: tuple[Value, ...]
@@ -41,7 +45,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A tile with two axes in shared memory: element (i, j) lies at i * pitch + j of `array`."""
+    """A tile with two axes in shared memory: element (i, j) is at i * pitch + j of `array`."""
 
     array: Value
     shape: tuple[int, ...]
@@ -50,7 +54,7 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """A `tile_load` whose operands are there already and whose memory doesn't change before it is used."""
+    """A `tile_load` that its user performs. The operands are available, and the memory doesn't change before the use."""
 
     op: Op
     operands: tuple[Value, ...]
@@ -58,7 +62,13 @@ class Deferred:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the lowering may use: see `LowerTiles`."""
+    """Resources and heuristics of the lowering, by device: see `options_for`.
+
+    `subgroup`: invocations of a subgroup. `shuffles`: the device has subgroup shuffles. `shared_bytes`: shared memory
+    of a workgroup. `vector`: elements that an invocation holds contiguously. `direct`: products read operands from
+    global memory (CPUs). `lanes`: see `canonical`. `unroll`: multiply-adds in the body of a product's loop.
+    `most_held`: elements of a tile that an invocation may hold.
+    """
 
     subgroup: int
     shuffles: bool
@@ -69,14 +79,21 @@ class Options:
     unroll: int
     most_held: int
     keys: bool = True
-    """Whether extremes of floats are found by whole numbers: see `keys`."""
+    """True if f32 minima and maxima are computed on ordered integer keys: see `keys`."""
     reciprocals: bool = True
-    """Whether quotients by numbers that elements share are products with reciprocals: see `quotients`."""
+    """True if divisions by a value that elements share become multiplications by its reciprocal: see `quotients`."""
 
 
 @dataclass(slots=True)
 class Workshop:
-    """What all parts of the lowering share."""
+    """The context that all parts of the lowering share.
+
+    `builder` appends at the current place, `entry` at the start of the kernel. `numbers` caches ids and conditions of
+    the invocation. `scratches` are the arrays for exchanges, `sizes` the elements of all shared arrays, `free` those
+    released for reuse. `pending` are the accesses since the last barrier, `assumed` those that other iterations of the
+    loops around may leave pending; `written` are the alias classes that the kernel writes. `notes` explain the choices
+    that were made.
+    """
 
     function: Function
     options: Options
@@ -92,7 +109,7 @@ class Workshop:
     written: set[AliasClass] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
     counters: dict[Value, tuple[Value, Value]] = field(default_factory=dict)
-    """The first value and the step of counters of loops that are being lowered."""
+    """Induction variable to the lower bound and step of its loop, for the loops that are being lowered."""
 
     def __post_init__(self) -> None:
         self.builder = Builder(self.function.body)
@@ -105,12 +122,14 @@ class Workshop:
         return x * y * z
 
     def bits(self, scope: str) -> int:
-        """The logarithm of the invocations of a scope that hold tiles: those beyond a power of two repeat others."""
+        """Return the logarithm of the number of invocations that tiles are distributed over: the largest power of two
+        in the scope. Further invocations hold replicas.
+        """
         count = self.invocations if scope == "workgroup" else min(self.options.subgroup, self.invocations)
         return ceil_log2(count + 1) - 1
 
     def rank(self, scope: str) -> Value:
-        """The number of the invocation in its scope."""
+        """Return the invocation's number in its scope."""
         key = (scope, -1, 0)
         if key not in self.numbers:
             self.numbers[key] = self._linear() if scope == "workgroup" else self.entry.emit("lane_id")
@@ -132,7 +151,7 @@ class Workshop:
         self.function.attrs["subgroups"] = True
 
     def place(self, axis: Axis, scope: str) -> Value:
-        """Where the invocation stands along an axis."""
+        """Return the invocation's coordinate along an axis."""
         key = (scope, axis.shift, axis.bits)
         if key not in self.numbers:
             b, rank = self.entry, self.rank(scope)
@@ -145,7 +164,7 @@ class Workshop:
         return self.numbers[key]
 
     def positions(self, axis: Axis, scope: str) -> list[Value]:
-        """The position of each slot along an axis."""
+        """Return the index along an axis of the element in each slot."""
         b, place = self.builder, self.place(axis, scope)
         first = place if axis.group == 1 else b.emit("mul", place, b.index(axis.group))
         offsets = [axis.offset(slot) for slot in range(axis.held)]
@@ -154,7 +173,7 @@ class Workshop:
         return [first if offset == 0 else b.emit("add", first, b.index(offset)) for offset in offsets]
 
     def inside(self, axis: Axis, positions: Sequence[Value]) -> list[Value | None]:
-        """Whether each slot holds an element of the tile; None where it always does."""
+        """Return for each slot along an axis the condition that it holds an element; None where it always does."""
         b = self.builder
         size = b.index(axis.size)
         furthest = axis.round - axis.group
@@ -164,7 +183,9 @@ class Workshop:
         ]
 
     def owns(self, layout: Layout) -> Value | None:
-        """Whether the invocation is the one of those that hold the same elements which writes; None where all are."""
+        """Return the condition that the invocation is the owner, which writes, among those that hold the same elements;
+        None if nothing is replicated.
+        """
         scope = layout.scope
         count = self.invocations if scope == "workgroup" else self.options.subgroup
         key = (f"{scope} owner", layout.used, 0)
@@ -175,14 +196,14 @@ class Workshop:
             test: Value | None = None
             for shift, bits in _runs(~layout.used & ((1 << ceil_log2(count)) - 1)):
                 part = b.emit("floordiv", rank, b.index(1 << shift)) if shift else rank
-                found = b.emit("eq", b.emit("floormod", part, b.index(1 << bits)), b.index(0))
-                test = found if test is None else b.emit("and", test, found)
+                is_zero = b.emit("eq", b.emit("floormod", part, b.index(1 << bits)), b.index(0))
+                test = is_zero if test is None else b.emit("and", test, is_zero)
             self.numbers[key] = b.const(True, BOOL) if test is None else test
         return self.numbers[key]
 
-    # -- numbers
+    # -- divisibility
     def multiple(self, value: Value, of: int) -> bool:
-        """Whether an integer is known to be a multiple of a power of two, however it may wrap."""
+        """True if an integer is known to be a multiple of `of`, a power of two, even if computing it wraps."""
         if not isinstance(value.type, Scalar) or value.type.dtype.is_float or value.type == BOOL:
             return False
         if value in self.counters:
@@ -201,26 +222,29 @@ class Workshop:
         if op.name != "extent":
             return False
         array = op.operands[0].type
-        assert isinstance(array, Array)  # rows begin at multiples of 16 bytes, so they are as long
+        assert isinstance(array, Array)  # rows begin at multiples of 16 bytes, so the row length is one, too
         rows = self.function.attrs.get("aligned") and array.contiguous and array.space == "global"
-        return bool(rows) and op.attrs["axis"] == array.rank - 1 > 0 and _LINE_BYTES % (of * _bytes(array.element)) == 0
+        return bool(rows) and op.attrs["axis"] == array.rank - 1 > 0 and _ALIGNMENT % (of * _bytes(array.element)) == 0
 
     # -- conditions
     def all_of(self, tests: Iterable[Value | None]) -> Value | None:
-        """The conjunction; None where nothing is to be tested."""
-        found: Value | None = None
+        """Return the conjunction of conditions, ignoring None and True; None if none remains."""
+        result: Value | None = None
         for test in tests:
             if test is None or constant_of(test) is True:
                 continue
-            found = test if found is None else self.builder.emit("and", found, test)
-        return found
+            result = test if result is None else self.builder.emit("and", result, test)
+        return result
 
     def choose(self, test: Value, types: list[Type], first: Region, second: Region) -> list[Value]:
+        """Emit an `if` with results and return these."""
         return self.builder.op("if", test, types=types, regions=[first, second]).results
 
     # -- shared memory
     def scratch(self, dtype: DType, elements: int, purpose: str = "exchange") -> Value:
-        """Shared memory for an exchange: the same array for all of a type and purpose."""
+        """Return the shared array for exchanges of a type and purpose: always the same one, which grows to the largest
+        request.
+        """
         key = (dtype, purpose)
         if key not in self.scratches:
             self.scratches[key] = self._allocate(Scalar(dtype), f"{purpose}_{dtype.name}")
@@ -229,17 +253,20 @@ class Workshop:
         return array
 
     def calm(self, dtype: DType, elements: int, purpose: str) -> Value:
-        """As `scratch`, of two arrays that take turns: the other one where the first would have to be waited for. Small ones
-        alone: memory is what decides how many workgroups run at a time.
+        """Return a scratch array that needs no barrier before a write, if possible: a second array for the same purpose
+        is used alternately. Only for small arrays, since shared memory limits how many workgroups run at a time.
         """
         first, loops = self.scratch(dtype, elements, purpose), any(one == SHARED for one, _ in self.assumed)
-        if loops or elements * dtype.itemsize > _SMALL_BYTES or not self._conflicts(first, "w"):
+        if loops or elements * dtype.itemsize > _MAX_ALTERNATED_BYTES or not self._conflicts(first, "w"):
             return first
         second = self.scratch(dtype, elements, f"{purpose}_again")
         return first if self._conflicts(second, "w") else second
 
     def stage(self, element: Element, elements: int, label: str, *, again: bool = False) -> Value:
-        """Shared memory for a tile, until `release`: `again` takes what was given back even where there is enough."""
+        """Allocate shared memory for a tile, to be returned by `release`.
+
+        Released arrays are reused with `again`, or when more than half of the shared memory would be in use.
+        """
         free = self.free.setdefault(element, [])
         full = self.used_bytes() + elements * _bytes(element) > self.options.shared_bytes // 2
         if free and (again or full):
@@ -251,7 +278,9 @@ class Workshop:
         return array
 
     def again(self, array: Value) -> Value:
-        """Memory for a tile that was staged there before: the same, or some as large where another tile is there now."""
+        """Reacquire memory for a tile that was staged there before: the same array, or one as large if that one is in
+        use.
+        """
         free = self.free.get(self.element(array), [])
         if array not in free:
             return self.stage(self.element(array), self.sizes[array], array.name or "tile")
@@ -259,11 +288,11 @@ class Workshop:
         return array
 
     def room(self, element: Element) -> int:
-        """Elements of the largest array that was given back."""
+        """Return the number of elements of the largest released array."""
         return max((self.sizes[a] for a in self.free.get(element, [])), default=0)
 
     def release(self, array: Value) -> None:
-        """Gives a tile's memory back."""
+        """Release a tile's shared memory for reuse."""
         self.free.setdefault(self.element(array), []).append(array)
 
     @staticmethod
@@ -275,24 +304,24 @@ class Workshop:
         return sum(size * _bytes(self.element(array)) for array, size in self.sizes.items())
 
     def _allocate(self, element: Element, label: str) -> Value:
-        made = self.entry.emit("shared", type=_shared(element, 1))
-        made.name = label
-        self.sizes[made] = 1
-        return made
+        array = self.entry.emit("shared", type=_shared(element, 1))
+        array.name = label
+        self.sizes[array] = 1
+        return array
 
     def settle(self) -> None:
-        """Gives shared arrays the sizes that they turned out to need, and puts what belongs there at the entry."""
+        """Set the final sizes of the shared arrays, and insert the entry code at the start of the kernel."""
         for array, size in self.sizes.items():
             each = max(
-                1, _LINE_BYTES // _bytes(self.element(array))
-            )  # whole lines: matrices begin at multiples of 16 bytes
-            made = _shared(self.element(array), -(-size // each) * each)
+                1, _ALIGNMENT // _bytes(self.element(array))
+            )  # round up to 16 bytes, at multiples of which matrices begin
+            sized = _shared(self.element(array), -(-size // each) * each)
             assert array.op is not None
-            array.op.attrs["type"] = array.type = made
+            array.op.attrs["type"] = array.type = sized
         self.function.body.ops[:0] = self.entry.region.ops
 
     def check_shared(self, loc: Loc) -> None:
-        """CompileError where tiles need more shared memory than the device has."""
+        """Raise CompileError if the tiles need more shared memory than the device has."""
         if self.used_bytes() > self.options.shared_bytes:
             raise CompileError(
                 f"the tiles need {self.used_bytes()} bytes of shared memory, this device has {self.options.shared_bytes}",
@@ -300,11 +329,11 @@ class Workshop:
                 hint="use smaller tiles, such as a smaller BK",
             )
 
-    # -- order of memory accesses between invocations
+    # -- barriers
     def access(self, array: Value, kind: str, scope: str = "workgroup") -> None:
-        """Notes a read ("r") or write ("w") of an array, after a barrier where one that it conflicts with is pending.
+        """Record a read ("r") or write ("w") of an array, after a barrier if it conflicts with a pending access.
 
-        A subgroup waits for nobody else: it orders its own accesses.
+        For a subgroup's tiles a fence suffices, as a subgroup orders its own accesses.
         """
         key = alias_class(array)
         if not _is_shared(array) and key not in self.written:
@@ -317,19 +346,20 @@ class Workshop:
         self.pending.add((key, kind))
 
     def _conflicts(self, array: Value, kind: str) -> bool:
-        """Whether an access has to wait for one that is pending."""
+        """True if an access conflicts with one that is pending or assumed."""
         key = alias_class(array)
         against = ("w",) if kind == "r" else ("r", "w")
         keys = (key, SHARED) if _is_shared(array) else (key,)
         return any((one, other) in found for found in (self.pending, self.assumed) for one in keys for other in against)
 
     def barrier(self) -> None:
+        """Emit a barrier: no access is pending after it."""
         self.builder.op("barrier")
         self.pending.clear()
         self.assumed.clear()
 
     def assume(self, region: Region) -> set[tuple[AliasClass, str]]:
-        """What the rounds of a loop may leave pending for the next one; gives what was assumed before."""
+        """Assume what the iterations of a loop may leave pending for the next one. Returns what was assumed before."""
         before = set(self.assumed)
         self.assumed |= self.pending
         for op in region.walk():
@@ -341,7 +371,7 @@ class Workshop:
         return before
 
     def note_plain(self, op: Op) -> None:
-        """Takes in what a plain operation does to memory."""
+        """Record the memory accesses of an operation that isn't on tiles."""
         effect = OPS[op.name].effect
         if op.name == "barrier":
             self.pending.clear()
@@ -349,15 +379,16 @@ class Workshop:
         elif effect in _KINDS and op.operands:
             self.pending |= {(alias_class(op.operands[0]), kind) for kind in _KINDS[effect]}
 
-    # -- helpers of code
+    # -- code helpers
     def convert(self, value: Value, dtype: DType) -> Value:
         return self.builder.cast(value, Scalar(dtype))
 
     def at(self, first: Value, offset: int) -> Value:
+        """Return `first + offset`."""
         return first if offset == 0 else self.builder.emit("add", first, self.builder.index(offset))
 
     def flat(self, positions: Sequence[Value], shape: Sequence[int]) -> Value:
-        """The number of an element in C order."""
+        """Return the index of an element in C order."""
         b = self.builder
         total: Value | None = None
         for position, size in zip(positions, shape, strict=True):
@@ -367,8 +398,8 @@ class Workshop:
 
 
 def _is_shared(array: Value) -> bool:
-    found = origin(array).type
-    return isinstance(found, Array) and found.space == "shared"
+    root_type = origin(array).type
+    return isinstance(root_type, Array) and root_type.space == "shared"
 
 
 def _shared(element: Element, size: int) -> Array:
@@ -380,7 +411,7 @@ def _bytes(element: Element) -> int:
 
 
 def _runs(mask: int) -> list[tuple[int, int]]:
-    """Runs of set bits: (first, how many)."""
+    """Return the runs of set bits of a mask, each as (first bit, number of bits)."""
     runs = []
     shift = 0
     while mask >> shift:

@@ -1,12 +1,12 @@
-"""Extremes of floats by whole numbers that are ordered as these are.
+"""Ordered integer keys: minima and maxima of f32 by integer comparisons.
 
-Enters: the values of a reduction by "min" or "max". Leaves: as many i32, of which one instruction tells the extreme, while floats
-take a dozen: a NaN has to pass on whichever its sign, -0 is less than +0, and devices may take subnormal numbers for zeros.
+`keys_of` maps floats to i32 keys with the same order, on which "min" and "max" are one instruction each. On floats they
+take a dozen: NaN has to propagate regardless of its sign, -0 is less than +0, and devices may flush subnormals to zero.
 
-1. Bits of positive floats are ordered as they are; those of negative ones the other way round, so all but the sign are turned.
-   Then NaNs stand at both ends, by their sign.
-2. NaNs beyond the end where they would lose are moved around to the other end, by adding what moves the last infinity to the
-   end itself; sums wrap.
+1. The bits of positive floats are ordered as integers; those of negative floats are in reverse order, so all bits but
+   the sign are inverted. NaNs are then at both ends, by their sign.
+2. NaNs at the end that would lose are moved to the other end by adding or subtracting the number of NaNs of one sign;
+   the addition wraps.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ __all__ = ["keyed", "keys_of", "numbers_of"]
 
 _KEY = Scalar(dtypes.i32)
 _MAGNITUDE = 0x7FFFFFFF
-_NANS = 0x007FFFFF
-"""How many NaNs there are of each sign."""
+_NAN_COUNT = 0x007FFFFF
+"""The number of NaNs of each sign."""
 
 
 def keyed(shop: Workshop, op: str, element: Scalar) -> bool:
-    """Whether a reduction goes by keys."""
+    """True if a reduction is computed on keys."""
     return shop.options.keys and op in ("min", "max") and element.dtype is dtypes.f32
 
 
 def keys_of(shop: Workshop, op: str, values: Sequence[Value]) -> list[Value]:
-    """The keys of floats."""
+    """Return the keys of floats."""
     b = shop.builder
-    moved = b.const(-_NANS if op == "max" else _NANS, _KEY)
-    found = []
+    offset = b.const(-_NAN_COUNT if op == "max" else _NAN_COUNT, _KEY)
+    keys = []
     for value in values:
-        turned = _turned(shop, b.emit("bitcast", value, type=_KEY))
-        found.append(b.emit("add", turned, moved))
-    return found
+        ordered = _flip_negative(shop, b.emit("bitcast", value, type=_KEY))
+        keys.append(b.emit("add", ordered, offset))
+    return keys
 
 
 def numbers_of(shop: Workshop, op: str, keys: Sequence[Value]) -> list[Value]:
-    """The floats of keys."""
+    """Return the floats of keys."""
     b = shop.builder
-    moved = b.const(-_NANS if op == "max" else _NANS, _KEY)
-    bits = [_turned(shop, b.emit("sub", key, moved)) for key in keys]
-    return [b.emit("bitcast", value, type=Scalar(dtypes.f32)) for value in bits]
+    offset = b.const(-_NAN_COUNT if op == "max" else _NAN_COUNT, _KEY)
+    values = [_flip_negative(shop, b.emit("sub", key, offset)) for key in keys]
+    return [b.emit("bitcast", value, type=Scalar(dtypes.f32)) for value in values]
 
 
-def _turned(shop: Workshop, bits: Value) -> Value:
-    """Negative numbers with all bits but the sign turned (rule 1), which is its own reverse."""
+def _flip_negative(shop: Workshop, bits: Value) -> Value:
+    """Invert all bits but the sign of negative numbers (rule 1). The function is its own inverse."""
     b = shop.builder
     sign = b.emit("shr_raw", bits, b.const(31, _KEY))
     return b.emit("xor", bits, b.emit("and", sign, b.const(_MAGNITUDE, _KEY)))

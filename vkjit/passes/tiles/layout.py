@@ -1,13 +1,15 @@
-"""Which invocation holds which elements of a tile.
+"""Distributed layouts: which invocation holds which elements of a tile, in which register.
 
-Enters: shapes and the number of invocations. Leaves: a `Layout`, one `Axis` for each axis of a tile. The invocations of a
-scope are numbered; some bits of that number, the `bits` from `shift` on, say where an invocation stands along an axis.
-It holds groups of `group` neighbours there, each a whole round of invocations after the one before::
+A `Layout` has one `Axis` for each axis of the tile. The invocations of a scope are numbered; along an axis, `bits` bits
+of that number, from bit `shift` up, are the invocation's coordinate `place`. Each invocation holds groups of `group`
+contiguous elements, which are a full cycle over all invocations apart. The slot `slot` along the axis holds the element
+with the index::
 
     position(slot, place) = (slot // group) * (2**bits * group) + place * group + slot % group
 
-Axes use different bits. Invocations that differ only in bits which no axis uses hold the same elements; the one where all
-those are 0 is the owner, which alone writes. Slots beyond the end of an axis hold anything.
+Axes use different bits. Invocations that differ only in bits that no axis uses hold replicas of the same elements; the
+one where all these bits are 0 is the owner, the only one that writes. Slots past the end of an axis hold undefined
+values.
 """
 
 from __future__ import annotations
@@ -21,13 +23,13 @@ __all__ = ["Axis", "Layout", "blocks", "canonical", "ceil_log2", "squared", "sta
 
 
 def ceil_log2(number: int) -> int:
-    """The bits of a number of places."""
+    """Return the number of bits needed to number that many items from 0."""
     return max(number - 1, 0).bit_length()
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """How one axis of `size` elements is spread; see the module's docstring."""
+    """The distribution of one axis of `size` elements over invocations; the fields are those of the module's formula."""
 
     size: int
     shift: int = 0
@@ -36,26 +38,26 @@ class Axis:
 
     @property
     def round(self) -> int:
-        """Elements that all invocations hold with one group each."""
+        """The number of elements of one cycle, in which each invocation holds one group."""
         return self.group << self.bits
 
     @property
     def held(self) -> int:
-        """Slots of each invocation."""
+        """The number of slots of each invocation."""
         return -(-self.size // self.round) * self.group
 
     @property
     def exact(self) -> bool:
-        """Whether every slot holds an element."""
+        """True if every slot holds an element."""
         return self.size % self.round == 0
 
     def offset(self, slot: int) -> int:
-        """The part of a slot's position that doesn't depend on the invocation."""
+        """Return the part of a slot's element index that doesn't depend on the invocation."""
         return slot // self.group * self.round + slot % self.group
 
     @property
     def used(self) -> int:
-        """The bits of the invocation's number that count, as a mask."""
+        """Mask of the bits of the invocation's number that the axis uses."""
         return ((1 << self.bits) - 1) << self.shift
 
     def __str__(self) -> str:
@@ -65,7 +67,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The axes of a tile, and the scope whose invocations hold it."""
+    """The distribution of a tile's axes over the invocations of a scope."""
 
     axes: tuple[Axis, ...]
     scope: str = "workgroup"
@@ -76,69 +78,71 @@ class Layout:
 
     @property
     def held(self) -> int:
-        """Slots of each invocation."""
+        """The number of slots of each invocation."""
         return math.prod(axis.held for axis in self.axes)
 
     @property
     def exact(self) -> bool:
-        """Whether every slot holds an element."""
+        """True if every slot holds an element."""
         return all(axis.exact for axis in self.axes)
 
     @property
     def used(self) -> int:
-        """The bits of the invocation's number that count, as a mask."""
+        """Mask of the bits of the invocation's number that some axis uses."""
         return sum(axis.used for axis in self.axes)
 
     def slots(self) -> Iterator[tuple[int, ...]]:
-        """The slots in their order: along the last axis first."""
+        """Iterate over the slots in C order, the last axis fastest."""
         return product(*(range(axis.held) for axis in self.axes))
 
     def number(self, slot: tuple[int, ...]) -> int:
-        """The place of a slot in that order."""
-        found = 0
+        """Return the position of a slot in the order of `slots`."""
+        result = 0
         for axis, one in zip(self.axes, slot, strict=True):
-            found = found * axis.held + one
-        return found
+            result = result * axis.held + one
+        return result
 
     def without(self, axis: int) -> Layout:
-        """What is left of it when an axis goes."""
+        """Return the layout without one axis, as after a reduction. The only axis of a layout is replaced by one of
+        size 1.
+        """
         left = (*self.axes[:axis], *self.axes[axis + 1 :])
         return replace(self, axes=left or (Axis(1),))
 
     def permuted(self, axes: tuple[int, ...]) -> Layout:
-        """The axes in another order."""
+        """Return the layout with its axes permuted."""
         return replace(self, axes=tuple(self.axes[a] for a in axes))
 
     def operand(self, shape: tuple[int, ...]) -> Layout:
-        """The layout of an operand of that shape that broadcasts to this one without moving anything."""
+        """Return the layout of an operand of that shape that broadcasts to this one without data movement."""
         own = self.axes[len(self.axes) - len(shape) :]
         return replace(self, axes=tuple(Axis(1) if s == 1 else a for s, a in zip(shape, own, strict=True)))
 
     def reshaped(self, shape: tuple[int, ...]) -> Layout | None:
-        """The layout of the same elements with axes of size 1 added or left out; None for other shapes."""
-        rest = [axis for axis in self.axes if axis.size != 1]
-        if [axis.size for axis in rest] != [size for size in shape if size != 1]:
+        """Return the layout of the same elements with axes of size 1 added or removed; None for other shapes."""
+        kept = [axis for axis in self.axes if axis.size != 1]
+        if [axis.size for axis in kept] != [size for size in shape if size != 1]:
             return None
-        following = iter(rest)
-        return replace(self, axes=tuple(Axis(1) if size == 1 else next(following) for size in shape))
+        remaining = iter(kept)
+        return replace(self, axes=tuple(Axis(1) if size == 1 else next(remaining) for size in shape))
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.axes))
 
 
-def _grouped(size: int, bits: int, most: int) -> int:
-    """How many neighbours an invocation holds: up to `most`, where every group is whole."""
-    group = most
+def _group_size(size: int, bits: int, largest: int) -> int:
+    """Return the largest group size, up to `largest`, that divides the axis evenly."""
+    group = largest
     while group > 1 and size % (group << bits):
         group //= 2
     return group
 
 
 def canonical(shape: tuple[int, ...], bits: int, scope: str, vector: int = 1, lanes: int = 0) -> Layout:
-    """The layout of a tile that nothing else decides, over 2**bits invocations.
+    """Return the default layout of a tile, over 2**bits invocations.
 
-    Matrices: half of the bits, the upper ones, go to rows, so that tiles with as many rows agree on who holds which; at
-    least 2**lanes neighbours, which are one vector of a processor, stay in one row.
+    For two axes, half of the bits, the upper ones, go to rows, so that tiles with as many rows distribute them equally.
+    At least 2**lanes consecutive invocations, which form one vector on CPUs, lie along a row.
     """
     if len(shape) == 2:
         rows, columns = shape
@@ -146,26 +150,30 @@ def canonical(shape: tuple[int, ...], bits: int, scope: str, vector: int = 1, la
         lower = min(ceil_log2(columns), bits - upper)
         if rows > 1 and lower < bits - upper and columns == 1:
             upper = min(ceil_log2(rows), bits - lower)
-        group = _grouped(columns, lower, vector)
+        group = _group_size(columns, lower, vector)
         row = Axis(rows, bits - upper, upper)
         return Layout((row, Axis(columns, 0, lower, group)), scope)
     axes: list[Axis] = []
     shift = 0
     for number, size in enumerate(reversed(shape)):
         own = min(ceil_log2(size), bits - shift)
-        axes.append(Axis(size, shift, own, _grouped(size, own, vector) if number == 0 else 1))
+        axes.append(Axis(size, shift, own, _group_size(size, own, vector) if number == 0 else 1))
         shift += own
     return Layout(tuple(reversed(axes)), scope)
 
 
 def squared(layout: Layout, vector: int) -> Layout:
-    """The layout of a matrix with up to `vector` neighbours along its rows' axis in groups, too, where every group is whole."""
+    """Return the layout of a matrix with groups of up to `vector` elements along the row axis, too, if they divide it
+    evenly.
+    """
     rows, columns = layout.axes
-    return replace(layout, axes=(replace(rows, group=_grouped(rows.size, rows.bits, vector)), columns))
+    return replace(layout, axes=(replace(rows, group=_group_size(rows.size, rows.bits, vector)), columns))
 
 
 def blocks(shape: tuple[int, ...], bits: int, scope: str, vector: int) -> Layout | None:
-    """The layout of a matrix in squares of `vector` elements a side, one or several to an invocation; None for too few."""
+    """Return the layout of a matrix in blocks of `vector` x `vector` elements, one or more for each invocation; None if
+    these don't divide it evenly.
+    """
     rows, columns = shape
     lower = min(bits // 2, ceil_log2(columns // vector))
     upper = min(bits - lower, ceil_log2(rows // vector))
@@ -176,13 +184,13 @@ def blocks(shape: tuple[int, ...], bits: int, scope: str, vector: int) -> Layout
 
 
 def staging(shape: tuple[int, ...], fastest: int, bits: int, scope: str, vector: int = 1) -> Layout:
-    """The layout in which a tile is read from memory in which its axis `fastest` is contiguous."""
+    """Return the layout for reading a tile from memory where its axis `fastest` is contiguous (coalesced)."""
     axes = [Axis(size) for size in shape]
     shift = 0
     for number in (fastest, *(n for n in reversed(range(len(shape))) if n != fastest)):
         size = shape[number]
         group = vector if number == fastest and size % vector == 0 else 1
         own = min(ceil_log2(size // group), bits - shift)
-        axes[number] = Axis(size, shift, own, _grouped(size, own, group))
+        axes[number] = Axis(size, shift, own, _group_size(size, own, group))
         shift += own
     return Layout(tuple(axes), scope)

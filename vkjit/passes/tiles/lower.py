@@ -1,17 +1,17 @@
-"""Takes tiles apart: from values that a workgroup holds together to what each invocation holds.
+"""Tile lowering: turn operations on tiles into code of the single invocations.
 
-Enters: a module in normal form, device functions inlined. Leaves: the same form without operations on tiles and without
-values of tile types: registers, accesses to memory, shared memory, barriers where another invocation's accesses have to be
-waited for, shuffles. `kernel.attrs["tiles"]` says what was chosen, and why, line by line.
+Takes a module in normal form with device functions inlined, and returns it without operations on tiles and values of
+tile types: they become registers, memory accesses, shared memory, shuffles, and barriers where an access has to wait
+for those of other invocations. `kernel.attrs["tiles"]` explains line by line what was chosen and why.
 
-1. Each tile has a layout (see `assign`), over the largest power of two of invocations; others repeat what those do, and
+1. Each tile has a layout (see `assign`) over the largest power of two of invocations; the others hold replicas and
    write nothing.
-2. A slice that only products read isn't held: it is staged in shared memory where it is loaded, or read from global memory
-   by the product where the engine does that and the memory can't change in between.
-3. A barrier stands before an access to memory that conflicts with one of another operation since the last barrier. What a
-   loop does counts as having been done before its first round.
-4. What the products run on is the choice of `engines`.
-5. A loop whose product asks for it carries the factors of its next round in registers: see `prefetch`.
+2. A slice that only products read isn't loaded into registers: it is staged in shared memory where it is loaded, or the
+   product reads it from global memory, if its engine does that and the memory can't change in between.
+3. A barrier precedes a memory access that conflicts with another operation's access since the last barrier. The
+   accesses of a loop count as pending at the start of its body, for those of the previous iteration.
+4. `engines` chooses what a product runs on.
+5. A loop whose product asks for it prefetches the operands of its next iteration into registers: see `prefetch`.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from .prefetch import Ahead
 __all__ = ["LowerTiles", "options_for"]
 
 MOST_KEPT = 512
-"""Bytes of sums and of a factor that stays in matrices, of each invocation: half of the registers that there are."""
+"""Bytes of accumulators and of an operand kept in matrices, for each invocation: half of its registers."""
 
 
 def options_for(caps: DeviceCaps) -> Options:
-    """What the lowering may use on a device: processors read operands of products where they are, a lane at a time."""
+    """Return the options for a device. On CPUs, products read their operands from global memory."""
     processor = caps.kind in ("cpu", "llvm-cpu")
     return Options(
         subgroup=caps.subgroup_size,
@@ -64,7 +64,7 @@ def options_for(caps: DeviceCaps) -> Options:
 
 @dataclass(frozen=True, slots=True)
 class LowerTiles:
-    """See the module's docstring."""
+    """The tile lowering pass; kernels without tiles stay as they are."""
 
     options: Options
     caps: DeviceCaps
@@ -82,7 +82,13 @@ Place = Held | Staged | Deferred | Packed | Kept | Fragments | Splat
 
 @dataclass(slots=True)
 class Lowering:
-    """One kernel. `tiles` says where each tile is, `replaced` what stands for other values now."""
+    """The lowering of one kernel.
+
+    `tiles` maps tile values to where they are, `replaced` other values to their replacements, `plans` values in
+    matrices to their plan, `ahead` products to their prefetch. `uses`, `homes` and `order` are the uses of values, and
+    the region and position of operations; `exits` and `targets` are the values that receive the operands of
+    terminators.
+    """
 
     kernel: Function
     options: Options
@@ -113,7 +119,7 @@ class Lowering:
         kernel.attrs["tiles"] = tuple(dict.fromkeys(self.shop.notes))
 
     def _survey(self, region: Region) -> None:
-        """Uses of values, regions of operations, and which memory the kernel writes at all."""
+        """Collect the uses of values, the regions of operations, and the alias classes that the kernel writes."""
         for op in region.ops:
             self.homes[op] = region
             self.order[op] = len(self.order)
@@ -124,9 +130,9 @@ class Lowering:
             for inner in op.regions:
                 self._survey(inner)
 
-    # -- walking
+    # -- traversal and control flow
     def region(self, region: Region, targets: Sequence[Value]) -> None:
-        """Rewrites a region; `targets` are the values that its `yield` gives."""
+        """Rewrite a region; `targets` are the values that its `yield` defines."""
         source, region.ops = region.ops, []
         self.targets.append(targets)
         with self.shop.builder.at(region):
@@ -144,8 +150,8 @@ class Lowering:
             self.loop(op)
         elif op.name == "poison" and isinstance(op.attrs["type"], Tile):
             layout = self.layouts.of(op.result)
-            made = self.shop.builder.emit("poison", type=Scalar(op.attrs["type"].dtype))
-            self.tiles[op.result] = Held(layout, (made,) * layout.held)
+            poison = self.shop.builder.emit("poison", type=Scalar(op.attrs["type"].dtype))
+            self.tiles[op.result] = Held(layout, (poison,) * layout.held)
         else:
             op.operands[:] = self.handed(op.operands, self.given_to(op)) if OPS[op.name].terminator else self.plain(op)
             self.shop.note_plain(op)
@@ -155,61 +161,66 @@ class Lowering:
         return [resolve(self.replaced, value) for value in op.operands]
 
     def given_to(self, op: Op) -> Sequence[Value]:
-        """The values that a terminator gives its operands to."""
+        """Return the values that the operands of a terminator define."""
         return self.targets[-1] if op.name == "yield" else self.exits.get(op, op.operands)
 
     def handed(self, values: Sequence[Value], targets: Sequence[Value]) -> list[Value]:
-        """Values as control flow hands them on: tiles slot by slot, in the layout of what receives them."""
-        found: list[Value] = []
+        """Flatten values that control flow passes on: tiles become one value per slot, in the layout of the value that
+        they define.
+        """
+        flat: list[Value] = []
         for value, target in zip(values, targets, strict=True):
             if target in self.plans:
-                found += self.matrices(value, self.plans[target]).values
+                flat += self.matrices(value, self.plans[target]).values
             elif isinstance(value.type, Tile):
-                found += self.held(value, self.layouts.of(target)).values
+                flat += self.held(value, self.layouts.of(target)).values
             else:
-                found.append(resolve(self.replaced, value))
-        return found
+                flat.append(resolve(self.replaced, value))
+        return flat
 
     def received(self, old: Sequence[Value], new: Sequence[Value]) -> None:
-        """The reverse of `handed`."""
-        rest = iter(new)
+        """Rebuild tiles from the values that control flow passed on: the inverse of `handed`."""
+        values = iter(new)
         for value in old:
             if not isinstance(value.type, Tile):
-                self.replaced[value] = next(rest)
+                self.replaced[value] = next(values)
                 continue
             plan = self.plans.get(value)
             if plan is not None:
-                self.tiles[value] = Fragments(plan, tuple(next(rest) for _ in range(plan.held)))
+                self.tiles[value] = Fragments(plan, tuple(next(values) for _ in range(plan.held)))
                 continue
             layout = self.layouts.of(value)
-            self.tiles[value] = Held(layout, tuple(next(rest) for _ in range(layout.held)))
+            self.tiles[value] = Held(layout, tuple(next(values) for _ in range(layout.held)))
 
     def types_of(self, values: Sequence[Value]) -> list[Type]:
-        found: list[Type] = []
+        """Return the types of values after flattening."""
+        types: list[Type] = []
         for value in values:
             kind, plan = value.type, self.plans.get(value)
             if plan is not None:
-                found += [plan.kind] * plan.held
+                types += [plan.kind] * plan.held
                 continue
-            found += [Scalar(kind.dtype)] * self.layouts.of(value).held if isinstance(kind, Tile) else [kind]
-        return found
+            types += [Scalar(kind.dtype)] * self.layouts.of(value).held if isinstance(kind, Tile) else [kind]
+        return types
 
     def branch(self, op: Op) -> None:
+        """Lower an `if`."""
         condition = resolve(self.replaced, op.operands[0])
         before, assumed = set(self.shop.pending), set(self.shop.assumed)
         after: set[tuple[AliasClass, str]] = set()
-        still: set[tuple[AliasClass, str]] = set()
+        assumed_after: set[tuple[AliasClass, str]] = set()
         for inner in op.regions:
             self.shop.pending, self.shop.assumed = set(before), set(assumed)
             self.region(inner, op.results)
             after |= self.shop.pending
-            still |= self.shop.assumed
-        self.shop.pending, self.shop.assumed = after, still
-        made = Op(op.name, [condition], self.types_of(op.results), op.attrs, op.regions, op.loc)
-        self.shop.builder.region.ops.append(made)
-        self.received(op.results, made.results)
+            assumed_after |= self.shop.assumed
+        self.shop.pending, self.shop.assumed = after, assumed_after
+        lowered = Op(op.name, [condition], self.types_of(op.results), op.attrs, op.regions, op.loc)
+        self.shop.builder.region.ops.append(lowered)
+        self.received(op.results, lowered.results)
 
     def loop(self, op: Op) -> None:
+        """Lower a `for` or `loop`, with the prefetched operands as further loop-carried values."""
         first = 3 if op.name == "for" else 0
         body = op.regions[0]
         fixed = [resolve(self.replaced, value) for value in op.operands[:first]]
@@ -222,9 +233,9 @@ class Lowering:
         self.received(old, body.args)
         if op.name == "for":
             self.shop.counters[body.args[0]] = (fixed[0], fixed[2])
-        rest = iter(body.args[len(body.args) - len(more) :])
+        extra = iter(body.args[len(body.args) - len(more) :])
         for one in ahead:
-            one.enter(body.args[0], [next(rest) for _ in one.current])
+            one.enter(body.args[0], [next(extra) for _ in one.current])
         before, assumed = set(self.shop.pending), self.shop.assume(body)  # rule 3
         self._loop_body(op, old[1 if first else 0 :])
         self.shop.pending |= before
@@ -234,13 +245,13 @@ class Lowering:
             if isinstance(one, Overlapped):
                 one.finish(self.shop)
         types = [*self.types_of(op.results), *kinds]
-        made = Op(op.name, [*fixed, *carried, *more], types, op.attrs, op.regions, op.loc)
-        self.shop.builder.region.ops.append(made)
-        self.received(op.results, made.results)
+        lowered = Op(op.name, [*fixed, *carried, *more], types, op.attrs, op.regions, op.loc)
+        self.shop.builder.region.ops.append(lowered)
+        self.received(op.results, lowered.results)
 
     def _prefetched(self, loop: Op, fixed: Sequence[Value]) -> list[Ahead]:
-        """Rule 5: the factors of a loop's first round, loaded in front of it."""
-        found = []
+        """Apply rule 5: begin the prefetch of the loop's products before the loop."""
+        prefetched = []
         for product in prefetch.asked_for(loop):
             numbers, why = prefetch.fits(loop, product, self.shop.written, self.uses)
             if numbers and self.engine(product).engine not in ("fma", "matrix"):
@@ -253,57 +264,59 @@ class Lowering:
             if prefetch.overlaps(product, plan, numbers):
                 begin = overlap.begin
             packs = self.packs(product, numbers)
-            made = begin(self.shop, loop, product, numbers, fixed, plan, packs, lambda v: resolve(self.replaced, v))
-            self.ahead[product] = made
-            found.append(made)
+            begun = begin(self.shop, loop, product, numbers, fixed, plan, packs, lambda v: resolve(self.replaced, v))
+            self.ahead[product] = begun
+            prefetched.append(begun)
             when = "after" if product.attrs["prefetch"].endswith("late") else "before"
             what = "factors are" if len(numbers) == 2 else f"{('left', 'right')[numbers[0]]} factor is"
-            held = len(made.current)
+            registers = len(begun.current)
             self.shop.notes.append(
-                f"{product.loc}: the next round's {what} loaded {when} the barrier, {held} values per invocation"
+                f"{product.loc}: the next round's {what} loaded {when} the barrier, {registers} values per invocation"
             )
-        return found
+        return prefetched
 
     def _loop_body(self, op: Op, arguments: Sequence[Value]) -> None:
-        """The body, whose exits hand on what the loop carries or gives."""
+        """Lower the body; its exits define the loop-carried values or the loop's results."""
         for end in exits_of(op.regions[0]):
             self.exits[end] = op.results if end.name == "break" else arguments
         self.region(op.regions[0], [])
 
-    # -- tiles
+    # -- access to tiles
     def held(self, value: Value, layout: Layout | None = None) -> Held:
-        """A tile in registers, in a layout or in its own."""
-        found = self.tiles[value]
-        wanted = layout or self.layouts.of(value)
-        if isinstance(found, Held):
-            return exchange.moved(self.shop, found, wanted)
-        if isinstance(found, Deferred):
-            self.shop.access(found.operands[0], "r", wanted.scope)
-            return access.load(self.shop, found.op, found.operands, wanted)
-        if isinstance(found, Splat):
-            return Held(wanted, (found.value,) * wanted.held)
-        if isinstance(found, Fragments):
-            return exchange.moved(self.shop, matrices.to_registers(self.shop, found, self.layouts.of(value)), wanted)
+        """Return a tile in registers, in the given layout or in its own."""
+        tile = self.tiles[value]
+        target = layout or self.layouts.of(value)
+        if isinstance(tile, Held):
+            return exchange.moved(self.shop, tile, target)
+        if isinstance(tile, Deferred):
+            self.shop.access(tile.operands[0], "r", target.scope)
+            return access.load(self.shop, tile.op, tile.operands, target)
+        if isinstance(tile, Splat):
+            return Held(target, (tile.value,) * target.held)
+        if isinstance(tile, Fragments):
+            return exchange.moved(self.shop, matrices.to_registers(self.shop, tile, self.layouts.of(value)), target)
         raise InternalError("a tile that only products read is needed in registers")
 
     def matrices(self, value: Value, plan: Plan) -> Fragments:
-        """The sums of a product in matrices."""
-        found = self.tiles[value]
-        if isinstance(found, Splat):
-            return matrices.fill(self.shop, plan, found.value)
-        if not isinstance(found, Fragments):
+        """Return the accumulators of a product in matrices."""
+        tile = self.tiles[value]
+        if isinstance(tile, Splat):
+            return matrices.fill(self.shop, plan, tile.value)
+        if not isinstance(tile, Fragments):
             raise InternalError("sums in registers are needed in matrices")
-        return found
+        return tile
 
     def engine(self, op: Op) -> Choice:
-        """What computes a product."""
+        """Return the engine that computes a product."""
         plan = self.plans.get(op.result)
         if plan is not None:
             return Choice("matrix", f"the device multiplies {plan.shape.a}, {plan}")
         return choose_engine(op, self.options, self.caps)
 
     def packs(self, product: Op, numbers: Sequence[int]) -> list[bool] | None:
-        """Whether these factors of a product, slices all of them, are staged in vectors: None where not, else which are turned."""
+        """Return for each of these operands of a product, all of them slices, whether it is transposed while it is
+        staged as vectors; None if they can't be staged as vectors.
+        """
         plan, sums = self.plans.get(product.result), self.layouts.of(product.result)
         factors = [(number, product.operands[number].op) for number in numbers]
         slices = [(number, op) for number, op in factors if op is not None]
@@ -314,7 +327,9 @@ class Lowering:
         return [packing.turns(op, number, sums) for number, op in slices]
 
     def keeps(self, op: Op, uses: Sequence[Op]) -> bool:
-        """Whether a factor of one product in a loop stays in matrices: it has to leave room for the sums of all products."""
+        """True if an operand of one product in a loop stays in matrices: registers have to suffice for it and the
+        accumulators of all products.
+        """
         if len(uses) != 1 or uses[0].operands[:2].count(op.result) != 1 or self.homes[uses[0]] is self.homes[op]:
             return False
         kind, plan, lanes = access.kind_of(op.result), self.plans[uses[0].result], self.options.subgroup
@@ -323,11 +338,11 @@ class Lowering:
         sums = {
             use: self.plans[use.result] for use in self.order if use.name == "tile_mma" and use.result in self.plans
         }
-        held = [p.held * p.shape.m * p.shape.n * p.total.itemsize for p in sums.values()]
-        return (own + sum(held)) // lanes <= MOST_KEPT
+        accumulators = [p.held * p.shape.m * p.shape.n * p.total.itemsize for p in sums.values()]
+        return (own + sum(accumulators)) // lanes <= MOST_KEPT
 
     def check_held(self, value: Value) -> None:
-        """CompileError where an invocation would hold more of a tile than its registers can."""
+        """Raise CompileError if an invocation would hold more of a tile than fits its registers."""
         layout = self.layouts.of(value)
         if layout.held > self.options.most_held:
             raise CompileError(
@@ -338,56 +353,58 @@ class Lowering:
             )
 
     def only_products(self, value: Value) -> bool:
-        """Whether nothing but products reads a tile, as one of their factors."""
+        """True if all uses of a tile are as operand A or B of products."""
         return all(use.name == "tile_mma" and value is not use.operands[2] for use in self.uses.get(value, ()))
 
     def stays(self, op: Op) -> bool:
-        """Rule 2: whether the memory of a slice is the same where it is used, and the use is the only one."""
+        """True if the memory of a slice doesn't change before its uses (rule 2). If the kernel writes that memory, the
+        slice may have only one use, in the same region.
+        """
         uses = self.uses.get(op.result, [])
         if alias_class(op.operands[0]) not in self.shop.written:
             return True
         if len(uses) != 1 or self.homes[uses[0]] is not self.homes[op]:
             return False
         first, last = self.order[op], self.order[uses[0]]
-        between = (o for o, number in self.order.items() if first < number < last)
-        return not any(OPS[o.name].effect in (Effect.WRITE, Effect.READ_WRITE, Effect.SYNC) for o in between)
+        in_between = (o for o, number in self.order.items() if first < number < last)
+        return not any(OPS[o.name].effect in (Effect.WRITE, Effect.READ_WRITE, Effect.SYNC) for o in in_between)
 
 
-# -- operations: (lowering, operation)
+# -- handlers of operations, called with the lowering and the operation
 def _load(low: Lowering, op: Op) -> None:
-    shop, operands = low.shop, low.plain(op)
+    context, operands = low.shop, low.plain(op)
     kind = op.attrs["type"]
     if low.only_products(op.result) and low.uses.get(op.result):
         uses = low.uses[op.result]
         choice = low.engine(uses[0])
-        alike = all(low.engine(use).engine == choice.engine for use in uses)
-        near = len(uses) == 1 and low.homes[uses[0]] is low.homes[op]
-        padded = constant_of(op.operands[-1]) == 0  # products leave out steps that lie outside of a factor
-        if padded and low.stays(op) and (near or (alike and choice.engine not in ("fma", "matrix"))):
+        same_engine = all(low.engine(use).engine == choice.engine for use in uses)
+        same_region = len(uses) == 1 and low.homes[uses[0]] is low.homes[op]
+        padded = constant_of(op.operands[-1]) == 0  # products skip the part of K that is outside of an operand
+        if padded and low.stays(op) and (same_region or (same_engine and choice.engine not in ("fma", "matrix"))):
             low.tiles[op.result] = Deferred(op, tuple(operands))
             return
-        if alike and choice.engine == "matrix" and packing.can_pack(op, low.plans[uses[0].result]):
-            (place,) = packing.stage(shop, [(op, operands, label(operands[0]))])
-            low.tiles[op.result] = place
+        if same_engine and choice.engine == "matrix" and packing.can_pack(op, low.plans[uses[0].result]):
+            (staged,) = packing.stage(context, [(op, operands, label(operands[0]))])
+            low.tiles[op.result] = staged
             if low.keeps(op, uses):
-                shop.access(place.array, "r")
+                context.access(staged.array, "r")
                 number = uses[0].operands.index(op.result)
                 depth = access.kind_of(uses[0].operands[0]).shape[1]
-                low.tiles[op.result] = matrices.keep(shop, place, low.plans[uses[0].result], number, depth)
-                shop.release(place.array)
-                shop.notes.append(f"{op.loc}: the slice stays in matrices, for a product in a loop")
+                low.tiles[op.result] = matrices.keep(context, staged, low.plans[uses[0].result], number, depth)
+                context.release(staged.array)
+                context.notes.append(f"{op.loc}: the slice stays in matrices, for a product in a loop")
                 return
-            shop.notes.append(f"{op.loc}: the slice is staged in shared memory once, for {len(uses)} products")
+            context.notes.append(f"{op.loc}: the slice is staged in shared memory once, for {len(uses)} products")
             return
-        if alike and choice.engine in ("fma", "matrix"):
+        if same_engine and choice.engine in ("fma", "matrix"):
             lines = choice.engine == "matrix"
-            (low.tiles[op.result],) = products.stage_slices(shop, [(op, operands, label(operands[0]))], lines=lines)
-            shop.notes.append(f"{op.loc}: the slice is staged in shared memory once, for {len(uses)} products")
+            (low.tiles[op.result],) = products.stage_slices(context, [(op, operands, label(operands[0]))], lines=lines)
+            context.notes.append(f"{op.loc}: the slice is staged in shared memory once, for {len(uses)} products")
             return
     low.check_held(op.result)
-    shop.access(operands[0], "r", kind.scope)
-    low.tiles[op.result] = access.load(shop, op, operands, low.layouts.of(op.result))
-    shop.notes.append(f"{op.loc}: tile of {shape_of(kind)} held in registers: {low.layouts.of(op.result)}")
+    context.access(operands[0], "r", kind.scope)
+    low.tiles[op.result] = access.load(context, op, operands, low.layouts.of(op.result))
+    context.notes.append(f"{op.loc}: tile of {shape_of(kind)} held in registers: {low.layouts.of(op.result)}")
 
 
 def _store(low: Lowering, op: Op) -> None:
@@ -407,7 +424,7 @@ def _store(low: Lowering, op: Op) -> None:
 
 
 def _touch(low: Lowering, op: Op, scope: str) -> None:
-    """What the region of an operation does to memory, for everything that comes after."""
+    """Record the memory accesses of an operation's region."""
     replace_uses(op.regions[0], low.replaced)
     for inner in op.regions[0].walk():
         effect = OPS[inner.name].effect
@@ -445,8 +462,8 @@ def _each(low: Lowering, op: Op) -> None:
 
 def _reduce(low: Lowering, op: Op) -> None:
     function = exchange.argument if op.name == "tile_argument" else exchange.reduce
-    found = function(low.shop, op.attrs["op"], low.held(op.operands[0]), op.attrs["axis"])
-    low.tiles[op.result] = exchange.moved(low.shop, found, low.layouts.of(op.result))
+    reduced = function(low.shop, op.attrs["op"], low.held(op.operands[0]), op.attrs["axis"])
+    low.tiles[op.result] = exchange.moved(low.shop, reduced, low.layouts.of(op.result))
 
 
 def _scan(low: Lowering, op: Op) -> None:

@@ -1,7 +1,8 @@
-"""Products of tiles on cooperative matrices, and the way of their sums out of these.
+"""Tile products on cooperative matrices, and the transfer of accumulators to registers or memory.
 
-Enters: factors in shared memory, sums in matrices. Leaves: `mat_*` operations. Sums leave the matrices by a store to global memory
-where the tile lies inside an array of their type, or through shared memory, a row of matrices of each subgroup at a time.
+Takes operands from shared memory and accumulators in matrices, and emits `mat_*` operations. Accumulators are stored to
+global memory directly if the tile lies inside an array of their type; else they go through shared memory, one row of
+matrices of each subgroup at a time.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from .packing import VECTOR, VECTOR_BYTES, Packed
 
 __all__ = ["Kept", "add_products", "fill", "keep", "multiply", "scale_rows", "slice_of", "store", "to_registers"]
 
-_WORD = Scalar(dtypes.u32)
+_U32 = Scalar(dtypes.u32)
 
 
 def fill(shop: Workshop, plan: Plan, value: Value) -> Fragments:
-    """Sums that begin with one number."""
+    """Return accumulators that are all `value`."""
     shop.uses_lanes()
-    made = shop.builder.emit("mat_fill", value, type=plan.kind)
-    return Fragments(plan, (made,) * plan.held)
+    matrix = shop.builder.emit("mat_fill", value, type=plan.kind)
+    return Fragments(plan, (matrix,) * plan.held)
 
 
 def _corner(shop: Workshop, plan: Plan) -> tuple[Value, Value]:
-    """The first row and column of the subgroup's block."""
+    """Return the first row and column of the subgroup's block."""
     shop.uses_lanes()
     key = ("corner", plan.down, plan.across)
     if key not in shop.numbers:
@@ -45,17 +46,19 @@ def _corner(shop: Workshop, plan: Plan) -> tuple[Value, Value]:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A factor in matrices of each subgroup, slice by slice along the inner dimension."""
+    """An operand held in matrices by each subgroup: for each slice along K, the matrices of the subgroup's rows or
+    columns.
+    """
 
     slices: tuple[tuple[Value, ...], ...]
 
 
 Source = Packed | Staged | Kept
-"""Where a factor is."""
+"""Where an operand is."""
 
 
 def keep(shop: Workshop, source: Packed, plan: Plan, number: int, depth: int) -> Kept:
-    """A factor, 0 being the left one, in matrices from here on."""
+    """Load an operand, 0 for A and 1 for B, into matrices that stay there."""
     row, column = _corner(shop, plan)
     first, size, count = (column, plan.shape.n, plan.columns) if number else (row, plan.shape.m, plan.rows)
     use = "b" if number else "a"
@@ -68,7 +71,7 @@ def keep(shop: Workshop, source: Packed, plan: Plan, number: int, depth: int) ->
 
 
 def multiply(shop: Workshop, a: Source, b: Source, acc: Fragments, depth: int) -> Fragments:
-    """acc + a @ b."""
+    """Return acc + a @ b; `depth` is the size of K."""
     for k in range(0, depth, acc.plan.shape.k):
         acc = add_products(shop, acc, *slice_of(shop, acc.plan, (a, k), (b, k)))
     return acc
@@ -77,7 +80,7 @@ def multiply(shop: Workshop, a: Source, b: Source, acc: Fragments, depth: int) -
 def slice_of(
     shop: Workshop, plan: Plan, a: tuple[Source, int], b: tuple[Source, int]
 ) -> tuple[list[Value], list[Value]]:
-    """The matrices of a subgroup from both factors, each from its place along the inner dimension on."""
+    """Return the subgroup's matrices of both operands for one slice, each at its offset along K."""
     row, column = _corner(shop, plan)
 
     def side(source: Source, k: int, use: str, first: Value, size: int, count: int) -> list[Value]:
@@ -89,7 +92,7 @@ def slice_of(
 
 
 def add_products(shop: Workshop, acc: Fragments, left: Sequence[Value], right: Sequence[Value]) -> Fragments:
-    """acc + the products of each matrix on the left with each on the right."""
+    """Return acc plus the product of each A matrix with each B matrix."""
     plan, sums = acc.plan, list(acc.values)
     for i, j in itertools.product(range(plan.rows), range(plan.columns)):
         place = i * plan.columns + j
@@ -98,7 +101,7 @@ def add_products(shop: Workshop, acc: Fragments, left: Sequence[Value], right: S
 
 
 def _factor(shop: Workshop, source: Packed | Staged, plan: Plan, use: str, outer: Value, k: int) -> Value:
-    """The matrix of a factor at `outer` along the sums' axis and `k` along the inner dimension."""
+    """Load the matrix of an operand at `outer` along the M or N axis and `k` along K."""
     b, shape = shop.builder, plan.shape
     size = (shape.m, shape.k) if use == "a" else (shape.k, shape.n)
     kind = Matrix(plan.factor, *size, use)
@@ -113,13 +116,15 @@ def _factor(shop: Workshop, source: Packed | Staged, plan: Plan, use: str, outer
 
 
 def scale_rows(shop: Workshop, sums: Fragments, factors: Held) -> Fragments:
-    """Each row of the sums times a factor: matrices whose columns are all the same are loaded for it."""
+    """Multiply each row of the accumulators by a factor. Matrices with the factors in all columns are loaded from
+    shared memory and multiplied elementwise.
+    """
     b, plan, shape = shop.builder, sums.plan, sums.plan.shape
     rows = factors.layout.axes[0]
     array = shop.scratch(plan.total, rows.size * shape.n, "factors")
     lines = shop.positions(rows, factors.layout.scope)
     tests = shop.inside(rows, lines)
-    across = _alike(shop, factors.layout, shape.n)
+    across = _replica_axis(shop, factors.layout, shape.n)
     owner = shop.owns(replace(factors.layout, axes=(*factors.layout.axes, across)))
     own = shop.place(across, factors.layout.scope)
     shop.access(array, "w")
@@ -148,38 +153,40 @@ def scale_rows(shop: Workshop, sums: Fragments, factors: Held) -> Fragments:
     return Fragments(plan, tuple(values))
 
 
-def _alike(shop: Workshop, layout: Layout, most: int) -> Axis:
-    """How up to `most` of the invocations that hold the same elements are numbered."""
+def _replica_axis(shop: Workshop, layout: Layout, limit: int) -> Axis:
+    """Return an axis that numbers up to `limit` of the invocations that hold replicas of the same elements."""
     shift, bits = 0, 0
     while layout.used >> shift & 1:
         shift += 1
-    while 1 << bits < most and shift + bits < shop.bits(layout.scope) and not layout.used >> (shift + bits) & 1:
+    while 1 << bits < limit and shift + bits < shop.bits(layout.scope) and not layout.used >> (shift + bits) & 1:
         bits += 1
     return Axis(1 << bits, shift, bits)
 
 
-# -- out of matrices
+# -- accumulators to registers and memory
 def to_registers(shop: Workshop, sums: Fragments, layout: Layout) -> Held:
-    """The sums in registers: all at once where memory that is free suffices, else one row of matrices of each subgroup at a time;
-    only of the subgroups of one column of them where all of these would need more shared memory than there is already.
+    """Convert accumulators from matrices to a register layout, through shared memory.
+
+    All are exchanged at once if released memory suffices, else one row of matrices of each subgroup at a time; and only
+    those of one column of subgroups at a time if all columns would need more shared memory than is allocated already.
     """
     b, plan, shape = shop.builder, sums.plan, sums.plan.shape
     rows, columns = layout.axes
-    around = 1 << rows.bits
+    row_invocations = 1 << rows.bits
     whole_rows, whole_columns = plan.rows * shape.m, plan.columns * shape.n
-    parts = plan.rows if rows.group == 1 and shape.m % around == 0 and rows.exact else 1
+    parts = plan.rows if rows.group == 1 and shape.m % row_invocations == 0 and rows.exact else 1
     vectors = columns.size * plan.total.itemsize // VECTOR_BYTES + 1
     parts = 1 if shop.room(VECTOR) >= plan.down * whole_rows * vectors else parts
     high = plan.down * (shape.m if parts > 1 else whole_rows)
-    apart = columns.exact and whole_columns % columns.round == 0
-    between = _Exchange(shop, plan, layout, high, whole_columns if apart else columns.size)
-    blocks = plan.across if between.wide < columns.size else 1
+    separable = columns.exact and whole_columns % columns.round == 0
+    exchange = _Exchange(shop, plan, layout, high, whole_columns if separable else columns.size)
+    blocks = plan.across if exchange.wide < columns.size else 1
     if blocks > 1:
         shop.notes.append(
             f"{b.loc}: sums go to registers in the memory of factors, {blocks} columns of subgroups one after the other"
         )
     row, column = _corner(shop, plan)
-    lines = shop.positions(rows, layout.scope)
+    row_indices = shop.positions(rows, layout.scope)
     values: dict[tuple[int, int], Value] = {}
     own = b.emit("floordiv", row, b.index(plan.rows)) if parts > 1 else row
 
@@ -187,34 +194,36 @@ def to_registers(shop: Workshop, sums: Fragments, layout: Layout) -> Held:
         for i in range(part, part + 1) if parts > 1 else range(plan.rows):
             for j in range(plan.columns):
                 line = own if parts > 1 else shop.at(row, i * shape.m)
-                between.put(line, shop.at(left, j * shape.n), sums.values[i * plan.columns + j])
+                exchange.put(line, shop.at(left, j * shape.n), sums.values[i * plan.columns + j])
 
     for part, block in itertools.product(range(parts), range(blocks)):
-        shop.access(between.array, "w")
+        shop.access(exchange.array, "w")
         if blocks == 1:
             put(part, column)
         else:
             with b.when(b.emit("eq", column, b.index(block * whole_columns))):
                 put(part, b.index(0))
-        shop.access(between.array, "r")
-        for slot, line in enumerate(lines):
-            shift = _shift(slot * around, whole_rows, shape.m, part) if parts > 1 else 0
+        shop.access(exchange.array, "r")
+        for slot, line in enumerate(row_indices):
+            shift = _shift(slot * row_invocations, whole_rows, shape.m, part) if parts > 1 else 0
             if shift is None:
                 continue
             line = b.emit("min", line, b.index(rows.size - 1)) if not rows.exact else line
-            for place, value in enumerate(between.line(shop.at(line, shift)), block * between.held):
+            for place, value in enumerate(exchange.line(shop.at(line, shift)), block * exchange.held):
                 values[slot, place] = value
-    between.close()
+    exchange.close()
     return Held(layout, tuple(values[slot] for slot in layout.slots()))  # type: ignore[index]
 
 
 class _Exchange:
-    """Shared memory through which sums go from matrices to registers. Where an invocation reads neighbours that make whole words,
-    it is made of vectors of 16 bytes, as that of factors, whose memory it takes if that is free; else of elements.
+    """Shared memory through which accumulators go from matrices to registers.
+
+    Where an invocation reads contiguous elements that make up whole words, it is an array of 16-byte vectors, which can
+    reuse the memory of staged operands; else it is an array of elements.
     """
 
     def __init__(self, shop: Workshop, plan: Plan, layout: Layout, high: int, least: int) -> None:
-        """Of `high` lines and all columns; of `least` columns where memory that is free suffices for no more."""
+        """Allocate `high` rows of all columns, or of `least` columns if released memory doesn't suffice for more."""
         self.shop, self.kind, columns = shop, plan.total, layout.axes[1]
         self.wide = columns.size
         self.each = max(1, VECTOR_BYTES // self.kind.itemsize)
@@ -241,48 +250,48 @@ class _Exchange:
         return b.emit("add", b.emit("mul", line, b.index(self.pitch)), column)
 
     def put(self, line: Value, column: Value, matrix: Value) -> None:
-        """Writes a matrix whose first element stands there."""
+        """Store a matrix with its first element at that row and column."""
         b = self.shop.builder
         b.op("mat_store", self.array, self._at(line, column), b.index(self.pitch), matrix, layout="row")
 
     def line(self, line: Value) -> list[Value]:
-        """The elements of a line that the invocation holds."""
+        """Return the elements of a row that the invocation holds."""
         b = self.shop.builder
         if not self.packed:
             return [b.emit("load", self.array, self._at(line, column)) for column in self.across]
-        found: list[Value] = []
+        elements: list[Value] = []
         for first in self.across[:: self.run]:
             vector = b.emit("load", self.array, self._at(line, first))
-            words = [b.emit("vec_extract", vector, lane=lane, type=_WORD) for lane in range(4)]
+            words = [b.emit("vec_extract", vector, lane=lane, type=_U32) for lane in range(4)]
             count = self.run * self.kind.itemsize // 4
             part = b.emit("floormod", b.emit("floordiv", first, b.index(self.run)), b.index(4 // count))
             chosen = words[:count]
             for number in range(1, 4 // count):
-                here = b.emit("eq", part, b.index(number))
+                is_part = b.emit("eq", part, b.index(number))
                 others = words[number * count : (number + 1) * count]
-                chosen = [b.emit("select", here, x, y) for x, y in zip(others, chosen, strict=True)]
-            found += [value for word in chosen for value in _from_bits(self.shop, word, self.kind)]
-        return found
+                chosen = [b.emit("select", is_part, x, y) for x, y in zip(others, chosen, strict=True)]
+            elements += [value for word in chosen for value in _from_bits(self.shop, word, self.kind)]
+        return elements
 
     def close(self) -> None:
-        """Gives the memory back."""
+        """Release the memory."""
         if self.packed:
             self.shop.release(self.array)
 
 
 def _from_bits(shop: Workshop, word: Value, kind: dtypes.DType) -> list[Value]:
-    """The elements of a u32, the lowest first."""
+    """Return the elements packed in a u32, the lowest first."""
     b, plain = shop.builder, {1: dtypes.u8, 2: dtypes.u16, 4: dtypes.u32}[kind.itemsize]
-    found = []
+    elements = []
     for place in range(4 // kind.itemsize):
         bits = b.emit("shr_raw", word, b.const(place * kind.bits, dtypes.u32)) if place else word
         bits = b.cast(bits, plain) if plain is not dtypes.u32 else bits
-        found.append(b.emit("bitcast", bits, type=Scalar(kind)) if kind is not plain else bits)
-    return found
+        elements.append(b.emit("bitcast", bits, type=Scalar(kind)) if kind is not plain else bits)
+    return elements
 
 
 def _shift(row: int, whole_rows: int, high: int, part: int) -> int | None:
-    """What takes a row of the tile to its row in shared memory; None where another part holds it."""
+    """Return the offset from a row of the tile to its row in shared memory; None if another part holds it."""
     subgroup, inside = divmod(row, whole_rows)
     if inside // high != part:
         return None
@@ -292,7 +301,9 @@ def _shift(row: int, whole_rows: int, high: int, part: int) -> int | None:
 def store(
     shop: Workshop, op: Op, operands: Sequence[Value], sums: Fragments, tile: Tile, otherwise: Callable[[], None]
 ) -> None:
-    """Stores matrices directly where the whole tile lies inside an array of their type, else does something else."""
+    """Store matrices directly to memory if the whole tile lies, aligned, inside a contiguous array of their type; else
+    call `otherwise`.
+    """
     array, starts, lengths, _ = slice_operands([*operands, operands[0]])
     b, plan, axes = shop.builder, sums.plan, op.attrs["axes"]
     kind = array.type
@@ -302,8 +313,8 @@ def store(
     if not in_order or not shop.function.attrs.get("aligned"):
         otherwise()
         return
-    known = shop.multiple(starts[-1], each)
-    aligned = None if known else b.emit("eq", b.emit("floormod", starts[-1], b.index(each)), b.index(0))
+    is_multiple = shop.multiple(starts[-1], each)
+    aligned = None if is_multiple else b.emit("eq", b.emit("floormod", starts[-1], b.index(each)), b.index(0))
     test = shop.all_of([whole(shop, lengths, tile.shape), aligned])
 
     def direct() -> None:
@@ -325,5 +336,5 @@ def store(
             make()
             b.op("yield")
     shop.choose(test, [], *regions)
-    shop.pending |= pending  # whichever way was taken
+    shop.pending |= pending  # on either path
     shop.assumed |= assumed

@@ -1,7 +1,7 @@
-"""Products of tiles: their factors brought to where the engine reads them, and the engine's code.
+"""Lowering of `tile_mma`: bring the operands to where the engine reads them, then emit the engine's code.
 
-Enters: a `tile_mma`, the lowering with all that it knows of tiles. Leaves: the tile of its sums. Slices of global memory are read
-together before anything is written to shared memory; what nobody reads any more is given back.
+All slices of global memory are loaded before anything is written to shared memory. Shared memory whose operands have no
+further use is released.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["label", "multiply", "shape_of"]
 
 
 def multiply(low: Lowering, op: Op) -> None:
-    """Lowers a `tile_mma`."""
+    """Lower a `tile_mma`."""
     choice = low.engine(op)
     left, right = op.operands[:2]
     depth = access.kind_of(left).shape[1]
@@ -53,9 +53,9 @@ def multiply(low: Lowering, op: Op) -> None:
 
 
 def _factor(low: Lowering, value: Value) -> Held | Staged | Deferred:
-    """A factor as products in registers take it."""
-    found = low.tiles[value]
-    return found if isinstance(found, Held | Staged | Deferred) else low.held(value)
+    """Return an operand in a form that multiply-add in registers reads."""
+    tile = low.tiles[value]
+    return tile if isinstance(tile, Held | Staged | Deferred) else low.held(value)
 
 
 def _stage(low: Lowering, tile: Held, value: Value) -> Staged:
@@ -69,20 +69,21 @@ def _read_staged(low: Lowering, sources: Sequence[Place]) -> None:
 
 
 def _factors(low: Lowering, op: Op, *, packed: bool) -> tuple[list[Place], list[Value]]:
-    """Both factors in shared memory, and what of it is theirs alone: slices of global memory are read together, before
-    anything is written there.
+    """Stage both operands in shared memory, loading all slices before any store.
+
+    Return where the operands are, and the arrays that this product alone uses.
     """
-    found: list[Place] = [low.tiles[v] for v in op.operands[:2]]
-    slices = [(s.op, s.operands, label(s.operands[0])) for s in found if isinstance(s, Deferred)]
+    operand_tiles: list[Place] = [low.tiles[v] for v in op.operands[:2]]
+    slices = [(s.op, s.operands, label(s.operands[0])) for s in operand_tiles if isinstance(s, Deferred)]
     staged: Iterator[Place]
-    turns = low.packs(op, [number for number, s in enumerate(found) if isinstance(s, Deferred)])
+    turns = low.packs(op, [number for number, s in enumerate(operand_tiles) if isinstance(s, Deferred)])
     if turns is not None:
         staged = iter(packing.stage(low.shop, slices, turns))
     else:
         staged = iter(products.stage_slices(low.shop, slices, lines=packed))
     sources: list[Place] = []
-    made: list[Value] = []
-    for source, value in zip(found, op.operands[:2], strict=True):
+    arrays: list[Value] = []
+    for source, value in zip(operand_tiles, op.operands[:2], strict=True):
         place = source
         if isinstance(source, Deferred):
             place = next(staged)
@@ -90,46 +91,46 @@ def _factors(low: Lowering, op: Op, *, packed: bool) -> tuple[list[Place], list[
             place = _stage(low, low.held(value), value)
         sources.append(place)
         if place is not source and isinstance(place, Staged | Packed):
-            made.append(place.array)
+            arrays.append(place.array)
     _read_staged(low, sources)
-    return sources, made
+    return sources, arrays
 
 
 def _places(low: Lowering, op: Op, *, packed: bool) -> tuple[list[Place], list[Value]]:
-    """As `_factors`, of a product whose factors may have been loaded ahead."""
+    """Do the same as `_factors` for a product whose operands may have been prefetched."""
     ahead = low.ahead.get(op)
     if ahead is None:
         return _factors(low, op, packed=packed)
-    made: list[Value] = []
+    arrays: list[Value] = []
 
     def put(number: int) -> Callable[[], Staged | Packed | Kept]:
         value = op.operands[number]
-        found = low.tiles[value]
-        if isinstance(found, Staged | Packed | Kept):
-            return lambda: found
+        staged = low.tiles[value]
+        if isinstance(staged, Staged | Packed | Kept):
+            return lambda: staged
         tile = low.held(value)
 
         def stage() -> Staged:
             place = _stage(low, tile, value)
-            made.append(place.array)
+            arrays.append(place.array)
             return place
 
         return stage
 
     others = {number: put(number) for number in (0, 1) if number not in ahead.numbers}
-    found: list[Place] = list(ahead.places(low.shop, others))
-    own = [found[number] for number in ahead.numbers]
-    return found, made + [place.array for place in own if isinstance(place, Staged | Packed)]
+    sources: list[Place] = list(ahead.places(low.shop, others))
+    own = [sources[number] for number in ahead.numbers]
+    return sources, arrays + [place.array for place in own if isinstance(place, Staged | Packed)]
 
 
 def _staged_product(low: Lowering, op: Op, acc: Held, depth: int) -> None:
-    (left, right), made = _places(low, op, packed=False)
+    (left, right), arrays = _places(low, op, packed=False)
     assert isinstance(left, Staged | Packed)
     assert isinstance(right, Staged | Packed)
     ahead = low.ahead.get(op)
     alone = ahead is not None and sum(other.loop is ahead.loop for other in low.ahead.values()) == 1
     low.tiles[op.result] = products.multiply(low.shop, left, right, acc, depth, ahead=alone)
-    _release(low, op, made)
+    _release(low, op, arrays)
 
 
 def _matrix_product(low: Lowering, op: Op, depth: int) -> None:
@@ -138,15 +139,15 @@ def _matrix_product(low: Lowering, op: Op, depth: int) -> None:
     if isinstance(ahead, Overlapped):
         low.tiles[op.result] = ahead.multiply(low.shop, acc)
         return
-    (left, right), made = _places(low, op, packed=True)
+    (left, right), arrays = _places(low, op, packed=True)
     assert isinstance(left, Staged | Packed | Kept)
     assert isinstance(right, Staged | Packed | Kept)
     low.tiles[op.result] = matrices.multiply(low.shop, left, right, acc, depth)
-    _release(low, op, made)
+    _release(low, op, arrays)
 
 
 def _release(low: Lowering, op: Op, made: Sequence[Value]) -> None:
-    """Gives back the memory of factors that nothing reads any more."""
+    """Release the memory of operands without further uses."""
     for array in made:
         low.shop.release(array)
     for value in dict.fromkeys(op.operands[:2]):
@@ -158,10 +159,10 @@ def _release(low: Lowering, op: Op, made: Sequence[Value]) -> None:
 
 
 def label(array: Value) -> str:
-    """The name of an array, for the tile that is staged of it."""
+    """Return the name of an array, for the tile that is staged from it."""
     return array.name or "tile"
 
 
 def shape_of(kind: Tile) -> str:
-    """A tile's extents, for notes."""
+    """Return a tile's shape as text, for notes."""
     return " x ".join(map(str, kind.shape))

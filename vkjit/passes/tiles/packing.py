@@ -1,10 +1,11 @@
-"""Factors of products, in shared memory as they lie in global memory: all of those on matrices, and others of 32 bits.
+"""Staging of operands in shared memory as 16-byte vectors: for all products on matrices, and for others with 32-bit
+elements.
 
-Enters: slices. Leaves: loads of vectors of 16 bytes, and stores of these to lines that are one vector longer than what they hold,
-so that the columns of a matrix lie in different banks.
+Slices are loaded as 16-byte vectors and stored to rows in shared memory, which are padded by one vector to avoid bank
+conflicts between the elements of a column.
 
-A factor of which multiply-add in registers wants neighbours along the axis that doesn't run along memory's rows is turned on the
-way: an invocation brings blocks of four vectors, and stores the four that stand across them.
+Multiply-add in registers reads contiguous elements along the M or N axis. An operand whose rows in memory run along K
+instead is transposed on the way: an invocation loads blocks of four vectors and stores the four vectors across them.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ __all__ = [
 VECTOR_BYTES = 16
 VECTOR = Vector(dtypes.u32, 4)
 _SIDE = 4
-"""Elements of 32 bits in a vector, and vectors of a block that is turned."""
+"""The number of 32-bit elements in a vector, and of vectors in a block that is transposed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A factor in shared memory as it lies in global memory, or `turned`: lines of `pitch` vectors; axis `along` of the tile runs
-    along a line.
+    """An operand in shared memory as rows of `pitch` vectors. Axis `along` of the tile runs along a row: the one that
+    is contiguous in global memory, or, if `turned` (transposed), the other one.
     """
 
     array: Value
@@ -56,13 +57,13 @@ class Packed:
 
 
 Spot = tuple[Value, Value, "Value | None"]
-"""A vector's line and column, and whether there is one."""
+"""A vector's row and column, and the condition that it exists; None where it always does."""
 
 
 def stage(
     shop: Workshop, slices: Sequence[tuple[Op, Sequence[Value], str]], turns: Sequence[bool] | None = None
 ) -> list[Packed]:
-    """Slices in shared memory: everything is read before anything is written. `turns`: which of them are turned."""
+    """Stage slices in shared memory; all are loaded before any is stored. `turns` tells which of them are transposed."""
     ready: list[tuple[Packed, list[Spot], list[Value]]] = []
     for (op, operands, label), turn in zip(slices, turns or [False] * len(slices), strict=True):
         shop.access(operands[0], "r")
@@ -70,16 +71,16 @@ def stage(
         ready.append((packed, spots, vectors(shop, op, operands, spots)))
     for packed, _, _ in ready:
         shop.access(packed.array, "w")
-    for packed, spots, found in ready:
-        write(shop, packed, spots, found)
+    for packed, spots, loaded in ready:
+        write(shop, packed, spots, loaded)
     return [packed for packed, _, _ in ready]
 
 
 def write(shop: Workshop, packed: Packed, spots: Sequence[Spot], found: Sequence[Value]) -> None:
-    """Puts the vectors of an invocation into their places in shared memory."""
+    """Store an invocation's vectors to shared memory."""
     b = shop.builder
     if packed.turned:
-        spots, found = _across(shop, spots, found)
+        spots, found = _transposed(shop, spots, found)
     for (line, column, test), vector in zip(spots, found, strict=True):
         place = b.emit("add", b.emit("mul", line, b.index(packed.pitch)), column)
         if test is None:
@@ -89,24 +90,24 @@ def write(shop: Workshop, packed: Packed, spots: Sequence[Spot], found: Sequence
             b.op("store", packed.array, place, vector)
 
 
-def _across(shop: Workshop, spots: Sequence[Spot], found: Sequence[Value]) -> tuple[list[Spot], list[Value]]:
-    """Blocks of four vectors as the four across them, which lie in the lines of their elements."""
-    b, places, made = shop.builder, [], []
+def _transposed(shop: Workshop, spots: Sequence[Spot], loaded: Sequence[Value]) -> tuple[list[Spot], list[Value]]:
+    """Transpose blocks of four vectors; return the rows and columns of the results, and the results."""
+    b, places, vectors = shop.builder, [], []
     for start in range(0, len(spots), _SIDE):
         line, column, test = spots[start]
         words = [
             [b.emit("vec_extract", vector, lane=n, type=Scalar(dtypes.u32)) for n in range(_SIDE)]
-            for vector in found[start : start + _SIDE]
+            for vector in loaded[start : start + _SIDE]
         ]
         first, block = b.emit("mul", column, b.index(_SIDE)), b.emit("floordiv", line, b.index(_SIDE))
         for number in range(_SIDE):
             places.append((shop.at(first, number), block, test))
-            made.append(b.emit("vec_make", *[row[number] for row in words], type=VECTOR))
-    return places, made
+            vectors.append(b.emit("vec_make", *[row[number] for row in words], type=VECTOR))
+    return places, vectors
 
 
 def can_pack(op: Op, plan: Plan) -> bool:
-    """Whether a slice, and each matrix of it, is cut into whole vectors along the last axis of its array."""
+    """True if a slice, and each matrix of it, divides into whole vectors along the last axis of its array."""
     kind, along, shape = op.attrs["type"], op.attrs["axes"][-1], plan.shape
     each = VECTOR_BYTES // kind.dtype.itemsize
     if along is None or len(kind.shape) != 2 or kind.shape[along] % each:
@@ -115,8 +116,8 @@ def can_pack(op: Op, plan: Plan) -> bool:
 
 
 def suits_sums(shop: Workshop, op: Op, number: int, sums: Layout) -> bool:
-    """Whether multiply-add in registers reads whole vectors of a factor: along the axis that the sums have too, with the vectors
-    turned where memory's rows run along the inner dimension, or along that on the left (0).
+    """True if multiply-add in registers can read an operand (0 for A, 1 for B) in whole vectors: along the axis that it
+    shares with the accumulators, transposed if its rows in memory run along K, or, for A, along K.
     """
     kind, array = op.attrs["type"], op.operands[0].type
     assert isinstance(array, Array)
@@ -129,18 +130,18 @@ def suits_sums(shop: Workshop, op: Op, number: int, sums: Layout) -> bool:
 
 
 def turns(op: Op, number: int, sums: Layout) -> bool:
-    """Whether a factor that suits the sums is turned on its way."""
+    """True if an operand that suits the accumulators is transposed while it is staged."""
     return op.attrs["axes"][-1] == 1 - number and sums.axes[number].group % _SIDE == 0
 
 
 def _lines(op: Op, shape: tuple[int, int]) -> tuple[int, int]:
-    """How many lines a slice, or a part of one, has in shared memory, and vectors in each."""
+    """Return the rows in shared memory of a slice, or a part of one, and the vectors in each."""
     along = op.attrs["axes"][-1]
     return shape[1 - along], shape[along] * op.attrs["type"].dtype.itemsize // VECTOR_BYTES
 
 
 def bytes_of(op: Op, shape: tuple[int, int]) -> int:
-    """Shared memory of a slice, or of a part of one of that shape."""
+    """Return the shared memory of a slice of that shape, in bytes."""
     lines, wide = _lines(op, shape)
     return lines * (wide + 1) * VECTOR_BYTES
 
@@ -148,7 +149,9 @@ def bytes_of(op: Op, shape: tuple[int, int]) -> int:
 def reserve(
     shop: Workshop, op: Op, label: str, shape: tuple[int, int] | None = None, *, turn: bool = False
 ) -> tuple[Packed, list[Spot]]:
-    """Shared memory for a slice, or for a part of one of that shape, and which vectors of it the invocation brings."""
+    """Allocate shared memory for a slice, or a part of one with that shape; return it with the vectors that the
+    invocation loads.
+    """
     if turn:
         return _reserve_turned(shop, op, label)
     b, along = shop.builder, op.attrs["axes"][-1]
@@ -160,7 +163,7 @@ def reserve(
 
 
 def _reserve_turned(shop: Workshop, op: Op, label: str) -> tuple[Packed, list[Spot]]:
-    """As `reserve`, of a slice that is turned: the vectors come in blocks of four."""
+    """Do the same as `reserve` for a slice that is transposed: the vectors come in blocks of four."""
     b, along, shape = shop.builder, op.attrs["axes"][-1], op.attrs["type"].shape
     wide, blocks = shape[1 - along] // _SIDE, shape[along] // _SIDE
     pitch = wide + 1
@@ -177,7 +180,7 @@ def _reserve_turned(shop: Workshop, op: Op, label: str) -> tuple[Packed, list[Sp
 
 
 def _spread(shop: Workshop, total: int, wide: int) -> list[Spot]:
-    """So many things in lines of `wide`, as the invocations share them out."""
+    """Distribute `total` items in rows of `wide` over the invocations."""
     b, count = shop.builder, shop.invocations
     places: list[Spot] = []
     for step in range(-(-total // count)):
@@ -191,8 +194,10 @@ def _spread(shop: Workshop, total: int, wide: int) -> list[Spot]:
 def vectors(
     shop: Workshop, op: Op, operands: Sequence[Value], places: Sequence[Spot], shift: tuple[int, int] = (0, 0)
 ) -> list[Value]:
-    """The vectors of a slice at these places, or so many lines and columns further: whole ones where the slice begins with one,
-    for then each of them lies inside or outside as a whole, else element by element.
+    """Load the vectors of a slice at these places, moved by `shift` rows and columns.
+
+    They are loaded whole if the slice starts at a vector boundary, as each of them is then either inside or outside of
+    it; else element by element.
     """
     array, starts, lengths, _ = slice_operands(operands)
     b, kind, along = shop.builder, op.attrs["type"], op.attrs["axes"][-1]
@@ -200,39 +205,45 @@ def vectors(
     places = [(shop.at(line, shift[0]), shop.at(column, shift[1]), test) for line, column, test in places]
 
     def packed() -> list[Value]:
-        return [_elements(shop, op, operands, line, column, each) for line, column, _ in places]
+        return [_assemble_vector(shop, op, operands, line, column, each) for line, column, _ in places]
 
     assert isinstance(array.type, Array)
     if not (shop.function.attrs.get("aligned") and array.type.contiguous and array.type.space == "global"):
         return packed()
-    known = shop.multiple(starts[-1], each)
-    aligned = None if known else b.emit("eq", b.emit("floormod", starts[-1], b.index(each)), b.index(0))
+    is_multiple = shop.multiple(starts[-1], each)
+    aligned = None if is_multiple else b.emit("eq", b.emit("floormod", starts[-1], b.index(each)), b.index(0))
     test = shop.all_of([whole(shop, lengths, kind.shape), aligned])
     types: list[Type] = [VECTOR] * len(places)
 
     def direct() -> list[Value]:
-        return _loaded(shop, op, operands, places, clipped=False)
+        return _load_vectors(shop, op, operands, places, clipped=False)
 
     def clipped() -> list[Value]:
-        return _loaded(shop, op, operands, places, clipped=True)
+        return _load_vectors(shop, op, operands, places, clipped=True)
 
     if test is None:
         return direct()
     regions = [Region(), Region()]
-    careful = clipped if known and shop.multiple(lengths[along], each) else packed
-    for region, make in zip(regions, (direct, careful), strict=True):
+    guarded = clipped if is_multiple and shop.multiple(lengths[along], each) else packed
+    for region, make in zip(regions, (direct, guarded), strict=True):
         with b.at(region):
             b.op("yield", *make())
     return shop.choose(test, types, *regions)
 
 
-def _loaded(shop: Workshop, op: Op, operands: Sequence[Value], places: Sequence[Spot], *, clipped: bool) -> list[Value]:
-    """Vectors as they lie in memory; `clipped`: padding where they lie outside of the slice."""
+def _load_vectors(
+    shop: Workshop, op: Op, operands: Sequence[Value], places: Sequence[Spot], *, clipped: bool
+) -> list[Value]:
+    """Load whole vectors; if `clipped`, those outside of the slice are padding."""
     array, starts, lengths, pad = slice_operands(operands)
     b, kind, along = shop.builder, op.attrs["type"], op.attrs["axes"][-1]
-    each, found = VECTOR_BYTES // kind.dtype.itemsize, array.type
-    assert isinstance(found, Array)
-    view = b.emit("linear", array, type=Array(VECTOR, 1, access=found.access, restrict=found.restrict, linear=True))
+    each, kind_of_array = VECTOR_BYTES // kind.dtype.itemsize, array.type
+    assert isinstance(kind_of_array, Array)
+    view = b.emit(
+        "linear",
+        array,
+        type=Array(VECTOR, 1, access=kind_of_array.access, restrict=kind_of_array.restrict, linear=True),
+    )
     base, stride = _base(shop, array, starts, op.attrs["axes"], each)
     lines = [b.emit("add", base, b.emit("mul", line, stride)) for line, _, _ in places]
     spots = [b.emit("add", at, column) for at, (_, column, _) in zip(lines, places, strict=True)]
@@ -252,7 +263,7 @@ def _loaded(shop: Workshop, op: Op, operands: Sequence[Value], places: Sequence[
 
 
 def _padding(shop: Workshop, pad: Value, each: int) -> Value:
-    """A vector of `each` elements that are all the same."""
+    """Return a vector of `each` elements that are all the padding value."""
     b = shop.builder
     if constant_of(pad) == 0:
         return b.const(0, VECTOR)
@@ -265,19 +276,19 @@ def _padding(shop: Workshop, pad: Value, each: int) -> Value:
 def _base(
     shop: Workshop, array: Value, starts: Sequence[Value], axes: Sequence[int | None], each: int
 ) -> tuple[Value, Value]:
-    """Where a slice begins and how far its lines are apart, in vectors."""
+    """Return the start of a slice and the distance between its rows, in vectors."""
     b = shop.builder
     base = b.emit("floordiv", starts[-1], b.index(each))
-    between = b.index(0)
+    row_stride = b.index(0)
     for axis, (start, which) in enumerate(zip(starts[:-1], axes[:-1], strict=True)):
         stride = b.emit("floordiv", b.emit("stride", array, axis=axis), b.index(each))
         base = b.emit("add", base, b.emit("mul", start, stride))
-        between = stride if which is not None else between
-    return base, between
+        row_stride = stride if which is not None else row_stride
+    return base, row_stride
 
 
-def _elements(shop: Workshop, op: Op, operands: Sequence[Value], line: Value, column: Value, each: int) -> Value:
-    """A vector put together from single elements, as far as they lie inside the array."""
+def _assemble_vector(shop: Workshop, op: Op, operands: Sequence[Value], line: Value, column: Value, each: int) -> Value:
+    """Assemble a vector from single elements, with padding for those outside of the array."""
     array, starts, lengths, pad = slice_operands(operands)
     b, along = shop.builder, op.attrs["axes"][-1]
     first = b.emit("mul", column, b.index(each))
@@ -303,7 +314,7 @@ def _elements(shop: Workshop, op: Op, operands: Sequence[Value], line: Value, co
 
 
 def _bits(shop: Workshop, element: Value) -> Value:
-    """The bits of an element as a u32."""
+    """Return the bits of an element as a u32."""
     b = shop.builder
     assert isinstance(element.type, Scalar)
     dtype = element.type.dtype

@@ -1,23 +1,23 @@
-"""Factors of the next round of a loop, on their way into registers while this round's are multiplied.
+"""Software pipelining: load the operands of the next iteration into registers while this iteration's are multiplied.
 
-Enters: a `for` with products whose attribute `prefetch` asks for it, each. Leaves: what a loop carries besides, and
-how it is made::
+Applies to each product in a `for` whose attribute `prefetch` asks for it; the loop carries the loaded values::
 
-    next = load(first slices)                 where the loop has a first round
+    next = load(first slices)                 if the loop has a first iteration
     for k, next:
-        put next into shared memory           after a barrier: others may still read the last round's
-        ("early": next = load(slices at k + step), or at k in the last round)
+        store next to shared memory           after a barrier: other invocations may still read the last iteration's
+        ("early": next = load(slices at k + step), or at k in the last iteration)
         barrier
-        ("late": the same here)
+        ("late": the load comes here)
         multiply
 
-1. What is loaded ahead are factors that are slices which nothing else reads, padded with zeros, of arrays that the kernel never
-   writes; where they lie follows from the counter by operations that may run at any time. A factor that is no slice is put
-   into shared memory when its product comes, if it isn't there.
-2. The loop's step is a constant above 0, and nothing leaves it early.
-3. Nothing is read for a round that there isn't: promises about slices hold in rounds alone. The last one reads its own slices
+1. Operands are prefetched if they are slices without other uses, padded with zeros, of arrays that the kernel never
+   writes, and if their position follows from the induction variable by speculatable operations. Other operands are
+   staged in shared memory when their product runs, unless they are there already.
+2. The loop's step is a positive constant, and the loop has no early exit.
+3. Nothing is loaded for iterations that don't exist, as promises about slices hold only inside of iterations. The last
+   iteration loads its own slices again.
+4. Between the products of two iterations, other tiles may use a product's shared memory: none of its content is read
    again.
-4. Between the products of two rounds others may have a product's memory: nothing of it is read again.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ __all__ = ["Ahead", "Piece", "asked_for", "begin", "fits", "overlaps"]
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One factor: where it is staged at first, how its part of an invocation is loaded, given the operands of a `tile_load`, and
-    how that is put into shared memory.
+    """One prefetched operand: its `tile_load`, where it is first staged, how an invocation loads its share (`fetch`,
+    given the operands of a `tile_load`), and how it stores that share to shared memory (`write`).
     """
 
     load: Op
@@ -56,7 +56,11 @@ class Piece:
 
 @dataclass(slots=True)
 class Ahead:
-    """The product of a loop, its factors, and the values that this round was given (`current`) and hands on (`following`)."""
+    """The prefetch of one product in a loop: its operands, and the loop-carried values that the iteration receives
+    (`current`) and passes on (`following`).
+
+    `fixed` are the bounds and the step of the loop.
+    """
 
     loop: Op
     product: Op
@@ -71,20 +75,22 @@ class Ahead:
     following: list[Value] = field(default_factory=list)
 
     def enter(self, counter: Value, given: Sequence[Value]) -> None:
-        """The body begins: its counter, and what its round was given."""
+        """Begin the body, given its induction variable and the values that the iteration receives."""
         self.counters.append(counter)
         self.current = list(given)
 
     def places(self, shop: Workshop, others: dict[int, Callable[[], Source]]) -> tuple[Source, Source]:
-        """Writes what this round was given, loads what the next one gets; gives where the factors are. `others` puts those which
-        aren't loaded ahead there, by their number.
+        """Store the received values to shared memory and load those of the next iteration. Returns the locations of
+        both operands.
+
+        `others` stages the operands that aren't prefetched, by their number.
         """
         own = [replace(piece.place, array=shop.again(piece.place.array)) for piece in self.pieces]
         for place in own:
             shop.access(place.array, "w")
-        rest = iter(self.current)
+        remaining = iter(self.current)
         for place, piece, count in zip(own, self.pieces, self.counts, strict=True):
-            piece.write(place, [next(rest) for _ in range(count)])
+            piece.write(place, [next(remaining) for _ in range(count)])
         places: dict[int, Source] = dict(zip(self.numbers, own, strict=True))
         places |= {number: put() for number, put in others.items()}
         early = not self.product.attrs["prefetch"].endswith("late")
@@ -101,8 +107,11 @@ class Ahead:
         self.following = self._fetched(shop, self.later(shop, 1))
 
     def later(self, shop: Workshop, rounds: int) -> Value:
-        """The counter some rounds after the one that is running, where there is such a round, else that of this round: it is known
-        to be one, and nobody looks at what is loaded then. A test around loads would make what follows wait for them.
+        """Return the induction variable `rounds` iterations later, or that of this iteration if the later one doesn't
+        exist.
+
+        This iteration is known to exist, and what is loaded for it again isn't used. A branch around the loads instead
+        would make the following code wait for them.
         """
         b, own = shop.builder, self.counters[-1]
         at = own
@@ -110,22 +119,24 @@ class Ahead:
             at = b.emit("add", at, self.fixed[2])
         if not rounds:
             return at
-        exists = b.emit("and", b.emit("lt", at, self.fixed[1]), b.emit("gt", at, own))  # a counter may have wrapped
+        exists = b.emit("and", b.emit("lt", at, self.fixed[1]), b.emit("gt", at, own))  # the addition may have wrapped
         return b.emit("select", exists, at, own)
 
     def _fetched(self, shop: Workshop, counter: Value) -> list[Value]:
-        """The factors' parts in the round of a counter."""
+        """Load the operands of the iteration whose induction variable is `counter`."""
         mapping = dict.fromkeys(self.counters, counter)
         parts = [piece.fetch([self._cloned(shop, v, mapping) for v in piece.load.operands]) for piece in self.pieces]
         self.counts = [len(part) for part in parts]
         return [v for part in parts for v in part]
 
     def start(self, shop: Workshop) -> None:
-        """Loads the factors' parts of the first round, zeros where there is none."""
+        """Load the operands of the first iteration; zeros if there is none."""
         self.current = self.first(shop, self.fixed[0], lambda: self._fetched(shop, self.fixed[0]))
 
     def first(self, shop: Workshop, counter: Value, load: Callable[[], list[Value]]) -> list[Value]:
-        """Values that are loaded in front of the loop for the round of a counter, zeros where there is no such round."""
+        """Emit loads in the preheader for the iteration whose induction variable is `counter`; zeros if it doesn't
+        exist.
+        """
         b, inside, outside = shop.builder, Region(), Region()
         with b.at(inside):
             values = load()
@@ -138,7 +149,9 @@ class Ahead:
         return shop.choose(test, [v.type for v in values], inside, outside)
 
     def _cloned(self, shop: Workshop, value: Value, mapping: dict[Value, Value]) -> Value:
-        """The value as it is in another round."""
+        """Recompute a value for another iteration. `mapping` has its induction variable and the values recomputed so
+        far.
+        """
         if value in mapping:
             return mapping[value]
         op = value.op
@@ -147,8 +160,8 @@ class Ahead:
         for operand in op.operands:
             if operand not in mapping:
                 mapping[operand] = self._cloned(shop, operand, mapping)
-        made = clone_op(op, mapping)
-        shop.builder.region.ops.append(made)
+        clone = clone_op(op, mapping)
+        shop.builder.region.ops.append(clone)
         return mapping[value]
 
 
@@ -158,17 +171,17 @@ def _zero(builder: Builder, kind: Type) -> Value:
 
 
 def asked_for(loop: Op) -> list[Op]:
-    """The products of a loop that ask for it."""
+    """Return the products of a loop that ask for prefetching."""
     return [op for op in loop.regions[0].ops if op.name == "tile_mma" and op.attrs.get("prefetch")]
 
 
 def fits(loop: Op, product: Op, written: Collection[AliasClass], uses: dict[Value, list[Op]]) -> tuple[list[int], str]:
-    """Which factors of a product in a loop can be loaded ahead, 0 being the left one; why none is."""
+    """Return which operands of a product in a loop can be prefetched (0 for A, 1 for B) and, if none can, the reason."""
     body = loop.regions[0]
     step, exits = loop.operands[2], list(exits_of(body))
     if not is_constant(step) or constant_of(step) <= 0 or exits != [body.terminator]:
         return [], "the loop's step isn't a constant above 0, or it is left early"
-    inside, found = frozenset(body.ops), []
+    inside, numbers = frozenset(body.ops), []
     for number, value in enumerate(product.operands[:2]):
         source = value.op
         if source is None or source.name != "tile_load" or source not in inside:
@@ -179,12 +192,12 @@ def fits(loop: Op, product: Op, written: Collection[AliasClass], uses: dict[Valu
             return [], "a factor's array is written by the kernel, or padded with something else than 0"
         if not all(_movable(v, inside, body) for v in source.operands):
             return [], "where a factor lies doesn't follow from the loop's counter alone"
-        found.append(number)
-    return found, "" if found else "no factor is a slice that is loaded in the loop"
+        numbers.append(number)
+    return numbers, "" if numbers else "no factor is a slice that is loaded in the loop"
 
 
 def _movable(value: Value, inside: frozenset[Op], body: Region) -> bool:
-    """Whether a value is known in another round, given the counter (rule 1)."""
+    """True if a value can be computed for another iteration from the induction variable (rule 1)."""
     if value.op is None:
         return value not in body.args[1:]
     if value.op not in inside:
@@ -196,7 +209,7 @@ def _movable(value: Value, inside: frozenset[Op], body: Region) -> bool:
 
 
 def overlaps(product: Op, plan: Plan | None, numbers: Sequence[int]) -> bool:
-    """Whether rounds are to overlap, and may: see `overlap`."""
+    """True if a product asks for multi-stage pipelining and allows it: see `overlap`."""
     if plan is None or len(numbers) < 2 or not product.attrs["prefetch"].startswith("overlap"):
         return False
     return all(v.op is not None and packing.can_pack(v.op, plan) for v in product.operands[:2])
@@ -206,7 +219,11 @@ def begin(
     shop: Workshop, loop: Op, product: Op, numbers: Sequence[int], fixed: Sequence[Value], plan: Plan | None,
     packs: Sequence[bool] | None, resolve: Callable[[Value], Value],
 ) -> Ahead:  # fmt: skip
-    """Loads the factors of the first round that are slices, before the loop; `packs`: in vectors, and which are turned."""
+    """Load the operands of the first iteration before the loop.
+
+    `packs` is None if the operands are staged as elements; if they are staged as vectors, it tells which of them are
+    transposed.
+    """
     factors = [product.operands[number] for number in numbers]
     loads = [v.op for v in factors if v.op is not None]
     pieces = []

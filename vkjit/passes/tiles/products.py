@@ -1,13 +1,12 @@
-"""Products of tiles by multiply-add in registers: each invocation holds a block of the sums.
+"""Tile products by multiply-add in registers: each invocation holds a block of the accumulators.
 
-Enters: `tile_mma`, its operands staged in shared memory, held in registers, or left where they are in global memory.
-Leaves: a loop over the inner dimension that, for each step, reads one column of the left operand and one row of the right
-one as far as the invocation needs them, and adds all products. Products and sums are in the accumulator's type, summed in
-the order of the inner dimension.
+The operands of a `tile_mma` are staged in shared memory, held in registers, or read from global memory. A loop over K
+reads, in each step, one column of A and one row of B as far as the invocation needs them, and accumulates the outer
+product. Products and sums are computed in the accumulators' type, in the order of K.
 
-Operands are read directly from global memory where shared memory is memory like any other (processors), or where a
-subgroup works alone; elsewhere the workgroup stages them. Rows in shared memory are padded, so that neighbours in one
-column lie in different banks.
+Operands are read directly from global memory on CPUs, where shared memory is ordinary memory, and for the tiles of a
+subgroup; elsewhere the workgroup stages them. Rows in shared memory are padded so that the elements of a column are in
+different banks.
 """
 
 from __future__ import annotations
@@ -29,23 +28,27 @@ __all__ = ["multiply", "reserve", "stage_held", "stage_slices", "write"]
 
 Operand = Held | Staged | Deferred | Packed
 Read = Callable[[int, Value, int], Value]
-"""The element of an operand for a slot of its outer axis, at position `k` (a value, and what to add to it)."""
+"""Reads the operand's element for a slot of its outer axis, at index `k` of K: a value and an offset from it."""
 PADDING_BYTES = 16
 LANES = 4
-"""Elements of a vector of a factor that is staged in such: steps of the inner dimension that one read is enough for."""
+"""Elements of a vector of an operand that is staged as vectors: the steps along K that one read can serve."""
 AHEAD = 2048
-"""Additions of a round that are written out where both factors are loaded ahead, in vectors: whoever asks for that wants large
-tiles to be fast, and waits for the compiler. Reads of shared memory then overlap the additions of all steps before.
+"""Multiply-adds in an unrolled iteration if both operands are prefetched as vectors.
+
+Kernels that ask for prefetching want large tiles to be fast and accept the compile time. Reads of shared memory then
+overlap the multiply-adds of all earlier steps.
 """
 SUMS_OF_A_PROCESSOR = 16
-"""Sums that a processor keeps in vector registers besides the operands of a step. More of them are taken in blocks of rows; a
-compiler that sees several steps at once would load too much ahead.
+"""Accumulators that a CPU keeps in vector registers besides the operands of a step. More are computed in blocks of
+rows. If the compiler saw several steps at once, it would load too far ahead.
 """
 
 
-# -- into shared memory
+# -- staging in shared memory
 def _pitch(shape: tuple[int, ...], itemsize: int, transposed: bool) -> int:
-    """The distance between rows: one element more where columns are written, 16 bytes where rows are."""
+    """Return the distance between rows, in elements: the row plus 4 bytes (at least one element) where columns are
+    written, plus 16 bytes where rows are.
+    """
     return shape[1] + (max(1, 4 // itemsize) if transposed else max(1, PADDING_BYTES // itemsize))
 
 
@@ -60,8 +63,9 @@ def _place(shop: Workshop, kind: Tile, label: str, *, transposed: bool) -> Stage
 def stage_slices(
     shop: Workshop, slices: Sequence[tuple[Op, Sequence[Value], str]], *, lines: bool = False
 ) -> list[Staged]:
-    """Slices of arrays in shared memory: everything is read before anything is written. With `lines`, rows are padded by
-    16 bytes, as matrices want them, however they are written.
+    """Stage slices of arrays in shared memory; all are loaded before any is stored.
+
+    With `lines`, rows are padded by 16 bytes, as matrices require, regardless of how they are written.
     """
     ready: list[tuple[Staged, Held]] = []
     for op, operands, label in slices:
@@ -70,13 +74,13 @@ def stage_slices(
         ready.append((place, load(shop, op, operands, layout)))
     for staged, _ in ready:
         shop.access(staged.array, "w")
-    for staged, held in ready:
-        write(shop, staged, held)
+    for staged, tile in ready:
+        write(shop, staged, tile)
     return [staged for staged, _ in ready]
 
 
 def reserve(shop: Workshop, op: Op, label: str, *, lines: bool) -> tuple[Staged, Layout]:
-    """Shared memory for a slice, and the layout in which its elements are read."""
+    """Allocate shared memory for a slice; return it with the layout in which the elements are loaded."""
     kind, axes = op.attrs["type"], op.attrs["axes"]
     fastest = next(a for a in reversed(axes) if a is not None)
     layout = staging(kind.shape, fastest, shop.bits("workgroup"), "workgroup", shop.options.vector)
@@ -84,7 +88,7 @@ def reserve(shop: Workshop, op: Op, label: str, *, lines: bool) -> tuple[Staged,
 
 
 def stage_held(shop: Workshop, tile: Held, kind: Tile, label: str) -> Staged:
-    """A tile in registers, put into shared memory."""
+    """Stage a tile from registers in shared memory."""
     staged = _place(shop, kind, label, transposed=False)
     shop.access(staged.array, "w")
     write(shop, staged, tile)
@@ -92,7 +96,7 @@ def stage_held(shop: Workshop, tile: Held, kind: Tile, label: str) -> Staged:
 
 
 def write(shop: Workshop, staged: Staged, tile: Held) -> None:
-    """Puts a tile in registers into its place in shared memory."""
+    """Store a tile from registers to its place in shared memory."""
     b, layout = shop.builder, tile.layout
     rows, columns = (shop.positions(axis, layout.scope) for axis in layout.axes)
     tests = [shop.inside(axis, line) for axis, line in zip(layout.axes, (rows, columns), strict=True)]
@@ -118,18 +122,19 @@ def write(shop: Workshop, staged: Staged, tile: Held) -> None:
         every()
 
 
-# -- the loop
+# -- the loop over K
 def multiply(shop: Workshop, a: Operand, b: Operand, acc: Held, depth: int, *, ahead: bool = False) -> Held:
-    """acc + a @ b; operands in registers have to be in the layouts that `outer_layouts` gives. `ahead`: the next round's are on
-    their way meanwhile, and those of no other product.
+    """Return acc + a @ b. Operands in registers must have the layouts of `outer_layouts`.
+
+    `ahead`: the next iteration's operands are prefetched meanwhile, and this is the only such product of the loop.
     """
     rows, columns = acc.layout.axes
     sides = (_Side(shop, a, rows, 0, acc.layout.scope), _Side(shop, b, columns, 1, acc.layout.scope))
     if any(isinstance(side.source, Held) for side in sides):
-        return _written_out(shop, sides, acc, depth)
+        return _fully_unrolled(shop, sides, acc, depth)
     test = shop.all_of(side.whole() for side in sides)
     written_out = ahead and isinstance(a, Packed) and isinstance(b, Packed)
-    unroll = _unrolled(depth, acc.layout.held, AHEAD if written_out else _most(shop))
+    unroll = _unrolled(depth, acc.layout.held, AHEAD if written_out else _max_multiply_adds(shop))
     unroll = max(unroll, LANES) if any(side.inner for side in sides) else unroll
     if test is None and all(side.exact for side in sides):
         return Held(acc.layout, tuple(_loop(shop, sides, acc, shop.builder.index(depth), unroll, clipped=False)))
@@ -146,16 +151,22 @@ def multiply(shop: Workshop, a: Operand, b: Operand, acc: Held, depth: int, *, a
     return Held(acc.layout, tuple(shop.choose(test, [v.type for v in acc.values], *regions)))
 
 
-def _most(shop: Workshop) -> int:
+def _max_multiply_adds(shop: Workshop) -> int:
+    """Return the number of multiply-adds in the body of the loop."""
     return SUMS_OF_A_PROCESSOR if shop.options.direct else shop.options.unroll
 
 
-def _unrolled(depth: int, held: int, most: int) -> int:
-    return max(u for u in (1, 2, 4, 8, 16, 32) if depth % u == 0 and (u == 1 or u * held <= most))
+def _unrolled(depth: int, accumulators: int, limit: int) -> int:
+    """Return the largest unroll factor that divides `depth` and keeps the multiply-adds of an unrolled iteration within
+    `limit`.
+    """
+    return max(u for u in (1, 2, 4, 8, 16, 32) if depth % u == 0 and (u == 1 or u * accumulators <= limit))
 
 
 class _Side:
-    """One operand as the loop reads it: `outer` is the axis of the sums along which it goes, `which` 0 for the left one."""
+    """One operand as the loop reads it: `which` is 0 for A and 1 for B, `outer` the axis that it shares with the
+    accumulators.
+    """
 
     def __init__(self, shop: Workshop, source: Operand, outer: Axis, which: int, scope: str) -> None:
         self.shop = shop
@@ -175,26 +186,28 @@ class _Side:
 
     @property
     def exact(self) -> bool:
-        """Whether every position is one of the operand, so that it can be read without a test."""
+        """True if every slot is an element of the operand, so that it can be read without a test."""
         return self.outer.exact or not isinstance(self.source, Deferred)
 
     @property
     def inner(self) -> bool:
-        """Whether the vectors that it is staged in run along the inner dimension."""
+        """True if the operand is staged as vectors along K."""
         return isinstance(self.source, Packed) and self.source.along == 1 - self.which
 
     def whole(self) -> Value | None:
-        """Whether no element lies outside the array."""
+        """Return the condition that all elements lie inside the array; None if that is known."""
         if not isinstance(self.source, Deferred):
             return None
         return whole(self.shop, self.lengths, self.source.op.attrs["type"].shape)
 
     def inner_length(self) -> Value | None:
-        """How far the operand goes along the inner dimension; None for all of it."""
+        """Return the extent of the operand along K inside the array; None for all of it."""
         return self.lengths[1 - self.which] if isinstance(self.source, Deferred) else None
 
     def lane(self, slot: int, first: Value, step: int) -> Value:
-        """The element for a slot at a step after the first one of a round, where the factor is staged in vectors."""
+        """Return the element for a slot, `step` steps after the first of an unrolled iteration, from an operand staged
+        as vectors.
+        """
         assert isinstance(self.source, Packed)
         b, along = self.shop.builder, self.inner
         key, lane = ((slot, step // LANES), step % LANES) if along else ((slot // LANES, step), slot % LANES)
@@ -211,7 +224,7 @@ class _Side:
         return self.vectors[key][lane]
 
     def read(self, slot: int, k: Value, clipped: bool) -> Value:
-        """The element for a slot at position `k` of the inner dimension."""
+        """Return the element for a slot at index `k` of K."""
         b = self.shop.builder
         if isinstance(self.source, Staged):
             row, column = (self.safe[slot], k) if self.which == 0 else (k, self.safe[slot])
@@ -231,7 +244,7 @@ class _Side:
 
 
 def _depth_inside(shop: Workshop, sides: Sequence[_Side], depth: int) -> Value:
-    """The rounds after which all that is left is padding with zeros."""
+    """Return the number of steps along K after which the operands are only padding with zeros."""
     limit = shop.builder.index(depth)
     for side in sides:
         length = side.inner_length()
@@ -243,11 +256,11 @@ def _depth_inside(shop: Workshop, sides: Sequence[_Side], depth: int) -> Value:
 def _loop(
     shop: Workshop, sides: Sequence[_Side], acc: Held, limit: Value, unroll: int, *, clipped: bool
 ) -> list[Value]:
-    """The sums after all steps; on processors a block of rows after the other."""
+    """Emit the loop over K and return the accumulators; on CPUs, one loop for each block of rows."""
     b = shop.builder
     rows, columns = (axis.held for axis in acc.layout.axes)
     each = max(1, SUMS_OF_A_PROCESSOR // columns) if shop.options.direct else rows
-    found: list[Value] = []
+    accumulators: list[Value] = []
     for first in range(0, rows, each):
         block = range(first, min(first + each, rows))
         given = acc.values[block.start * columns : block.stop * columns]
@@ -260,14 +273,16 @@ def _loop(
             for step in range(unroll):
                 sums = _step(shop, sides, block, (k, step), sums, clipped)
             b.op("continue", *sums)
-        found += b.op("for", b.index(0), limit, b.index(unroll), *given, types=types, regions=[region]).results
-    return found
+        accumulators += b.op("for", b.index(0), limit, b.index(unroll), *given, types=types, regions=[region]).results
+    return accumulators
 
 
 def _step(
     shop: Workshop, sides: Sequence[_Side], rows: range, step: tuple[Value, int], sums: Sequence[Value], clipped: bool
 ) -> list[Value]:
-    """All products of one position of the inner dimension, so many after the first of a round, for some slots of the rows."""
+    """Emit the multiply-adds of one index of K for some slots of the rows. `step` is the first index of an unrolled
+    iteration, and the offset from it.
+    """
     assert isinstance(sums[0].type, Scalar)
     dtype, k = sums[0].type.dtype, shop.at(*step)
 
@@ -282,6 +297,7 @@ def _step(
 
 
 def _add(shop: Workshop, left: Sequence[Value], right: Sequence[Value], sums: Sequence[Value]) -> list[Value]:
+    """Return the accumulators plus the outer product of two lists of elements."""
     b = shop.builder
     pairs = [(x, y) for x in left for y in right]
     return [b.emit("add", s, b.emit("mul", x, y)) for s, (x, y) in zip(sums, pairs, strict=True)]
@@ -289,13 +305,15 @@ def _add(shop: Workshop, left: Sequence[Value], right: Sequence[Value], sums: Se
 
 # -- operands in registers
 def outer_layouts(acc: Layout, depth: int) -> tuple[Layout, Layout]:
-    """The layouts of operands in registers: along the sums' axes as those, all of the inner dimension."""
+    """Return the layouts of operands in registers: distributed as the accumulators along M and N, with all of K in each
+    invocation.
+    """
     rows, columns = acc.axes
     return replace(acc, axes=(rows, Axis(depth))), replace(acc, axes=(Axis(depth), columns))
 
 
-def _written_out(shop: Workshop, sides: Sequence[_Side], acc: Held, depth: int) -> Held:
-    """Each step written out, since registers have no run-time index."""
+def _fully_unrolled(shop: Workshop, sides: Sequence[_Side], acc: Held, depth: int) -> Held:
+    """Emit all steps along K unrolled, since registers can't be indexed at run time."""
     left, right = (_in_registers(shop, side, acc.layout, depth) for side in sides)
     assert isinstance(acc.values[0].type, Scalar)
     dtype = acc.values[0].type.dtype

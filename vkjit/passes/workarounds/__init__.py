@@ -1,1 +1,1 @@
-"""Ways round faults of drivers, a pass for each: last in the pipeline, and only where `runtime/quirks.py` names the fault."""
+"""Workarounds for driver bugs, one pass each. They run last, for devices with the quirk in `runtime/quirks.py`."""

@@ -1,7 +1,7 @@
-"""Carries truth values through loops as words, for a driver whose compiler dies of loops that carry truth values.
+"""Convert loop-carried booleans to u32, for a driver whose compiler crashes on loop-carried booleans.
 
-Enters and leaves: primitive form. Such a driver (quirk `carried_truths`) takes the process down while it compiles some loops
-with a carried bool, such as ones that swap two of them::
+A driver with the quirk `carried_truths` crashes the process when it compiles some loops with loop-carried booleans,
+such as ones that swap two of them. Takes the primitive form::
 
     %r = loop %a : bool (%p: bool) {         %w = select %a, %1, %0 : u32
       ...                                    %q = loop %w : u32 (%v: u32) {
@@ -29,51 +29,51 @@ __all__ = ["CarryWords"]
 
 @dataclass(frozen=True, slots=True)
 class CarryWords:
-    """Does nothing where `needed` is False."""
+    """Convert loop-carried booleans to u32; do nothing if `needed` is False."""
 
     name: ClassVar[str] = "carry_words"
     needed: bool = True
 
     def run(self, module: Module) -> Module:
         if self.needed:
-            _in_region(module.kernel.body)
+            _convert_region(module.kernel.body)
         return module
 
 
-def _in_region(region: Region) -> None:
+def _convert_region(region: Region) -> None:
     ops: list[Op] = []
     for op in region.ops:
         for inner in op.regions:
-            _in_region(inner)
-        carried = [place for place, result in enumerate(op.results) if _is_truth(result.type)]
+            _convert_region(inner)
+        carried = [index for index, result in enumerate(op.results) if _is_bool(result.type)]
         if op.name in ("for", "loop") and carried:
-            ops += _with_words(op, carried)
+            ops += _convert_loop(op, carried)
         else:
             ops.append(op)
     region.ops = ops
 
 
-def _with_words(loop: Op, carried: list[int]) -> list[Op]:
-    """The loop between what goes before and after it."""
+def _convert_loop(loop: Op, carried: list[int]) -> list[Op]:
+    """Convert a loop's carried booleans with the given indices; return the loop and the conversions around it."""
     body, counted = loop.regions[0], loop.name == "for"
     before, after, head = (Builder(Region(), loop.loc) for _ in range(3))
-    for place in carried:
-        start = place + (3 if counted else 0)
+    for index in carried:
+        start = index + (3 if counted else 0)
         loop.operands[start] = _word(before, loop.operands[start])
-        _taken_back(head, body.args, place + counted)
-        _taken_back(after, loop.results, place)
+        _redefine_as_comparison(head, body.args, index + counted)
+        _redefine_as_comparison(after, loop.results, index)
     for region in _exits(body):
         leaving = region.ops.pop()
-        words = Builder(region, leaving.loc)
-        for place in carried:
-            leaving.operands[place] = _word(words, leaving.operands[place])
+        exit_builder = Builder(region, leaving.loc)
+        for index in carried:
+            leaving.operands[index] = _word(exit_builder, leaving.operands[index])
         region.ops.append(leaving)
     body.ops[:0] = head.region.ops
     return [*before.region.ops, loop, *after.region.ops]
 
 
 def _exits(region: Region) -> Iterator[Region]:
-    """The regions that end with a `break` or `continue` of the loop whose body is `region`."""
+    """Yield the regions that end with a `break` or `continue` of the loop whose body is `region`."""
     if region.ops[-1].name in ("break", "continue"):
         yield region
     for op in list(region.ops):
@@ -82,24 +82,24 @@ def _exits(region: Region) -> Iterator[Region]:
                 yield from _exits(inner)
 
 
-def _word(builder: Builder, truth: Value) -> Value:
-    kind = _word_type(truth.type)
-    return builder.emit("select", truth, builder.const(1, kind), builder.const(0, kind))
+def _word(builder: Builder, boolean: Value) -> Value:
+    kind = _word_type(boolean.type)
+    return builder.emit("select", boolean, builder.const(1, kind), builder.const(0, kind))
 
 
-def _taken_back(builder: Builder, values: list[Value], place: int) -> None:
-    """Puts a word in the place of a truth value, which becomes the result of a comparison of it."""
-    truth = values[place]
-    word = values[place] = Value(_word_type(truth.type), truth.owner, truth.index)
+def _redefine_as_comparison(builder: Builder, values: list[Value], place: int) -> None:
+    """Replace the boolean at an index of `values` by a u32, and redefine the boolean by a comparison of that with 0."""
+    boolean = values[place]
+    word = values[place] = Value(_word_type(boolean.type), boolean.owner, boolean.index)
     zero = builder.const(0, word.type)
     compared = builder.emit("ne", word, zero).op
     assert compared is not None
-    compared.results[0], truth.owner, truth.index = truth, compared, 0
+    compared.results[0], boolean.owner, boolean.index = boolean, compared, 0
 
 
-def _word_type(truth: Type) -> Type:
-    return Vector(dtypes.u32, truth.size) if isinstance(truth, Vector) else Scalar(dtypes.u32)
+def _word_type(boolean: Type) -> Type:
+    return Vector(dtypes.u32, boolean.size) if isinstance(boolean, Vector) else Scalar(dtypes.u32)
 
 
-def _is_truth(kind: Type) -> bool:
+def _is_bool(kind: Type) -> bool:
     return isinstance(kind, (Scalar, Vector)) and kind.dtype.kind == "bool"

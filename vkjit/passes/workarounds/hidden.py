@@ -1,7 +1,7 @@
-"""Numbers that a driver can't know, for passes that keep it from simplifying what it simplifies wrongly.
+"""Opaque constants: integers that a driver can't fold, for workarounds of wrong driver optimizations.
 
-Enters: a module, a small number. Leaves: values of any integer type that are that number at run time. It is joined by a bit
-that no extent of an array ever has::
+A value is built that equals a given small number at run time. It is combined with a bit that is never set in an array's
+extent::
 
     %e = extent %y {axis = 0} : index     (at the kernel's start)
     %w = cast %e : u32
@@ -9,8 +9,8 @@ that no extent of an array ever has::
     %t = and %s, %2 : u32                 always 0
     %m = or %t, %1 : u32                  always 1
 
-Where no array has an extent that only the launch tells, the number of workgroups can stand for it; a driver may know how many
-there can be, so that this is second best.
+If all extents are static, the number of workgroups can be used instead. That is second best: a driver may know its
+upper bound.
 """
 
 from __future__ import annotations
@@ -28,7 +28,12 @@ __all__ = ["HiddenNumbers"]
 
 @dataclass(slots=True)
 class HiddenNumbers:
-    """One number by type. `word`: what extents are passed as; its top bit is never set, and a wider one would show that."""
+    """An opaque number in any type.
+
+    `unknown` emits the run-time value that the number is derived from, in the preamble that `builder` collects. `word`
+    is the type in which extents are passed: their top bit is never set, which an extension to a wider type would
+    reveal.
+    """
 
     number: int
     unknown: Callable[[Builder], Value]
@@ -38,7 +43,10 @@ class HiddenNumbers:
 
     @staticmethod
     def of(module: Module, number: int, *, grids: bool = False) -> HiddenNumbers | None:
-        """None where no array has an unknown extent, unless `grids` allows the number of workgroups."""
+        """Return the opaque `number`, or None if no array has a dynamic extent.
+
+        With `grids`, the number of workgroups is used in that case.
+        """
         unknown = _extent(module) or (_groups if grids else None)
         if unknown is None:
             return None
@@ -46,13 +54,13 @@ class HiddenNumbers:
         return HiddenNumbers(number, unknown, Scalar(word), Builder(Region(), module.kernel.loc))
 
     def like(self, type: Type) -> Value:
-        """The number in a type, scalar or vector."""
+        """Return the number in a scalar or vector type."""
         if type not in self.made:
             self.made[type] = self._root() if type == self.word else self._converted(type)
         return self.made[type]
 
     def place(self, module: Module) -> None:
-        """Puts what was made in front of the kernel."""
+        """Insert the emitted operations at the kernel's start."""
         module.kernel.body.ops[:0] = self.builder.region.ops
 
     def _converted(self, type: Type) -> Value:
@@ -68,7 +76,7 @@ class HiddenNumbers:
 
 
 def _extent(module: Module) -> Callable[[Builder], Value] | None:
-    """An extent that only the launch tells; one that the kernel asks for anyway, where there is one."""
+    """Return an emitter of a dynamic extent, preferably of one that the kernel already uses; None if there is none."""
     asked = [(op.operands[0], op.attrs["axis"]) for op in module.kernel.body.walk() if op.name == "extent"]
     every = [(param, 0) for param in module.kernel.params]
     for array, axis in (*asked, *every):

@@ -1,8 +1,8 @@
-"""Hides that a half was rounded from a wider float from a driver that leaves the rounding out.
+"""Hide conversions of f32 to f16 from a driver that omits the rounding.
 
-Enters and leaves: primitive form. Such a driver (quirk `unrounded_halves`) takes x for f32(f16(x)): what is beyond the
-halves' range doesn't become infinite, and no digit is lost. A zero that the driver can't know joins the bits of a half that
-more than stores look at::
+A driver with the quirk `unrounded_halves` folds f32(f16(x)) to x: values beyond the f16 range don't become infinite,
+and no digits are lost. If a converted value has uses other than stores, an opaque zero is combined with its bits. Takes
+the primitive form::
 
                                     %z: u16, always 0 (see `hidden`)
                                     %h = cast %x : f16
@@ -29,15 +29,15 @@ __all__ = ["HideHalves"]
 
 @dataclass(frozen=True, slots=True)
 class HideHalves:
-    """Does nothing where `needed` is False."""
+    """Hide conversions to f16; do nothing if `needed` is False."""
 
     name: ClassVar[str] = "hide_halves"
     needed: bool = True
 
     def run(self, module: Module) -> Module:
         body = module.kernel.body
-        looked_at = {value for op in body.walk() if op.name != "store" for value in op.operands}
-        rounded = {op for op in body.walk() if _rounds(op) and op.result in looked_at} if self.needed else set()
+        used = {value for op in body.walk() if op.name != "store" for value in op.operands}
+        rounded = {op for op in body.walk() if _rounds(op) and op.result in used} if self.needed else set()
         zeros = HiddenNumbers.of(module, 0, grids=True) if rounded else None
         if zeros is None:
             return module

@@ -1,17 +1,16 @@
-"""Hides lowest bits of integers from a driver that multiplies them wrongly.
+"""Hide the lowest bit of integers from a driver that miscompiles products with it.
 
-Enters and leaves: primitive form. Such a driver (quirk `parity_products`) now and then takes x & 1 for 1 where it is
-a factor, as in the offset of `y[i & 1, j]`, in kernels with much else in them. The one becomes a number that the driver
-can't know (see `hidden`)::
+In large kernels, a driver with the quirk `parity_products` sometimes folds x & 1 to 1 in a product, as in the offset of
+`y[i & 1, j]`. The constant becomes an opaque one (see `hidden`). Takes the primitive form::
 
     %p = and %x, %1 : index        ->    %p = and %x, %n : index
     %q = mul %p, %stride : index         %q = mul %p, %stride : index
 
-1. What such a driver makes x & 1 of by itself is hidden too: the remainder by 2 of a number that is taken without sign, and
-   a bit that is shifted to the top and back.
-2. Sums of such a bit and products of the sums are as good as products of it, and so are offsets; only bits that nothing but
-   a comparison looks at are left.
-3. Where no array has an extent that isn't known beforehand, no number is unknown: products become masks, y & (0 - p).
+1. Other forms that such a driver canonicalizes to x & 1 are hidden too: the unsigned remainder by 2, and a shift of the
+   lowest bit to the top and back.
+2. Products of sums with such a bit, and offsets, are affected as well, so all these bits are hidden unless they are
+   used only by comparisons.
+3. If no array has a dynamic extent, there is no opaque number: products with such a bit p become masks, y & (0 - p).
 """
 
 from __future__ import annotations
@@ -33,28 +32,28 @@ _TESTS = frozenset({"eq", "ne"})
 
 @dataclass(frozen=True, slots=True)
 class HideParity:
-    """Does nothing where `needed` is False."""
+    """Hide the lowest bits of integers; do nothing if `needed` is False."""
 
     name: ClassVar[str] = "hide_parity"
     needed: bool = True
 
     def run(self, module: Module) -> Module:
-        found = _bits(module.kernel.body) if self.needed else []
-        if not found:
+        bits = _lowest_bits(module.kernel.body) if self.needed else []
+        if not bits:
             return module
         ones = HiddenNumbers.of(module, 1)
         if ones is None:
-            rewrite_region(module.kernel.body, _masked)
+            rewrite_region(module.kernel.body, _product_to_mask)
             return module
-        for op, source in found:
+        for op, source in bits:
             op.name, op.attrs = "and", {}
             op.operands[:] = [source, ones.like(op.result.type)]
         ones.place(module)
         return module
 
 
-def _bits(body: Region) -> list[tuple[Op, Value]]:
-    """The operations that give the lowest bit of a number, with the number; those that more than comparisons look at."""
+def _lowest_bits(body: Region) -> list[tuple[Op, Value]]:
+    """Return (operation, value) for each extraction of a value's lowest bit with uses other than comparisons."""
     others: set[Value] = set()
     for op in body.walk():
         is_test = op.name in _TESTS or (op.name == "cast" and _kind(op.result.type) == "bool")
@@ -65,7 +64,7 @@ def _bits(body: Region) -> list[tuple[Op, Value]]:
 
 
 def _source(op: Op) -> Value | None:
-    """The number whose lowest bit an operation of `_FORMS` gives."""
+    """Return the value whose lowest bit an operation of `_FORMS` extracts, None if it doesn't."""
     kind = op.result.type
     if not isinstance(kind, (Scalar, Vector)) or not kind.dtype.is_integer:
         return None
@@ -88,8 +87,8 @@ def _kind(type: Type) -> str:
     return type.dtype.kind if isinstance(type, (Scalar, Vector)) else ""
 
 
-def _masked(op: Op, builder: Builder) -> list[Value] | None:
-    """A product with a lowest bit, without a product (rule 3)."""
+def _product_to_mask(op: Op, builder: Builder) -> list[Value] | None:
+    """Replace a product with a lowest bit by a mask (rule 3)."""
     if op.name != "mul" or not isinstance(op.result.type, (Scalar, Vector)):
         return None
     for bit, other in (op.operands, op.operands[::-1]):
@@ -100,7 +99,7 @@ def _masked(op: Op, builder: Builder) -> list[Value] | None:
 
 
 def _is_bit(value: Value) -> bool:
-    """Whether a value is a lowest bit, or converted from one."""
+    """True if a value is a lowest bit or a cast of one."""
     op = value.op
     while op is not None and op.name == "cast" and _kind(op.operands[0].type) in ("int", "uint", "index"):
         op = op.operands[0].op

@@ -1,10 +1,10 @@
-"""Hides literal zeros of float arithmetic from a driver that simplifies them wrongly.
+"""Hide literal zeros in float arithmetic from a driver that folds them wrongly.
 
-Enters and leaves: primitive form. Such a driver (quirk `literal_float_zero`) takes x * 0.0, x / 0.0 and 0.0 / x for
-0.0 and x + 0.0 for x, which is wrong for NaN, infinities and negative zeros; of a choice between 1.0 or -1.0 and a
-zero it loses the zero's sign. Constants are folded first, so that all such zeros show. The zero becomes a number that the
-driver can't know: the top bit of a workgroup's id along the last axis, which is never set (local ids may be made by a
-remainder, whose top bit drivers know)::
+A driver with the quirk `literal_float_zero` folds x * 0.0, x / 0.0 and 0.0 / x to 0.0 and x + 0.0 to x, which is wrong
+for NaN, infinities and negative zeros. In a select between 1.0 or -1.0 and a zero, it loses the zero's sign. Constants
+are folded first, to expose all such zeros. The zero becomes an opaque value: the top bit of the workgroup id along the
+last axis, which is never set (drivers may compute local ids by a remainder, whose top bit they know). Takes the
+primitive form::
 
                                      %id = group_id {dim = 2} : index     (at the kernel's start)
                                      %u = cast %id : u32
@@ -35,7 +35,7 @@ _ARITHMETIC = frozenset({"add", "sub", "mul", "div", "fma"})
 
 @dataclass(frozen=True, slots=True)
 class HideZeros:
-    """Does nothing where `needed` is False."""
+    """Hide literal float zeros; do nothing if `needed` is False."""
 
     name: ClassVar[str] = "hide_zeros"
     needed: bool = True
@@ -43,7 +43,7 @@ class HideZeros:
     def run(self, module: Module) -> Module:
         if not self.needed:
             return module
-        module = Fold().run(module)  # the driver would, and find more zeros
+        module = Fold().run(module)  # the driver would fold, too, and find more zeros
         zeros = _Zeros(Builder(Region(), module.kernel.loc))
         for op in module.kernel.body.walk():
             chooses = op.name == "select" and all(map(is_constant, op.operands[1:]))
@@ -60,7 +60,7 @@ def _is_zero(value: Value) -> bool:
 
 @dataclass(slots=True)
 class _Zeros:
-    """The hidden zeros made so far, by type and sign; the builder appends to what goes in front of the kernel."""
+    """The opaque zeros emitted so far, by type and sign. `builder` collects operations for the kernel's start."""
 
     builder: Builder
     made: dict[tuple[Type, bool], Value] = field(default_factory=dict)

@@ -1,7 +1,8 @@
-"""A fuzzer of the compiler: generated kernels, compared over the interpreter, passes and devices.
+"""A random program generator for differential testing of the compiler, in the manner of Csmith.
 
-`generate` makes a program from a seed, `Checker` runs it in all ways, `shrink` makes a failing one small,
-`program_text` and `parse_program` keep it as text. `python -m vkjit.testing.fuzz` runs many; docs/fuzzing.md.
+`generate` makes a program from a seed, `Checker` compares its results on the interpreter, after passes and on devices,
+`shrink` reduces a failing program, and `program_text` and `parse_program` convert programs to and from text. `python -m
+vkjit.testing.fuzz` runs many programs; see docs/fuzzing.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python -m vkjit.testing.fuzz`."""
+"""Entry point of `python -m vkjit.testing.fuzz`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Statements close to what peephole rules look for: operations by special numbers, chains, negations, short loops.
+"""Statements that peephole rules match: operations with special constants, chains, negations, short loops.
 
-They stand in every fourth program, where most statements are of this kind, and each result is stored in a column of its
-own, so that a rule that is wrong for few operands shows.
+One in four programs consists mostly of such statements. Each result is stored in a column of its own, so that a rule
+that is wrong for only a few operands is detected.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .maker import Maker, kind, statement
 __all__: list[str] = []
 
 _NUMBERS = ("int", "uint", "index", "float")
-_WHOLE = ("int", "uint", "index")
+_INTEGERS = ("int", "uint", "index")
 
 
 def _binary_name(m: Maker, type: Type) -> str:
@@ -25,7 +25,7 @@ def _binary_name(m: Maker, type: Type) -> str:
 
 
 def _special(m: Maker) -> Value:
-    """An operation by a number that identities look for."""
+    """An operation with a constant that algebraic simplification matches."""
     type = m.type(_NUMBERS)
     constant = m.builder.const(special_number(m, type), type)
     operands = (m.value(type), constant) if m.chance(0.8) else (constant, m.value(type))
@@ -33,7 +33,7 @@ def _special(m: Maker) -> Value:
 
 
 def _chain(m: Maker) -> Value:
-    """(x op a) op b."""
+    """A chain of two operations with constants: `(x op a) op b`."""
     type = m.type(_NUMBERS)
     name = _binary_name(m, type)
     x = m.builder.emit(name, m.value(type), m.constant(type))
@@ -41,30 +41,32 @@ def _chain(m: Maker) -> Value:
 
 
 def _negated(m: Maker) -> Value:
-    """The complement of a comparison."""
+    """The negation of a comparison."""
     type = m.type(_NUMBERS, vectors=False)
-    made = m.builder.emit(m.pick(COMPARISONS[kind(type)]), m.value(type), m.value(type))
-    return m.builder.emit("not", made)
+    comparison = m.builder.emit(m.pick(COMPARISONS[kind(type)]), m.value(type), m.value(type))
+    return m.builder.emit("not", comparison)
 
 
 def _pair(m: Maker) -> Value:
-    """Two operations of one operand after each other."""
+    """Two nested unary operations."""
     type = m.type(_NUMBERS)
     names = exact_names(m, UNARY[kind(type)], type)
     return m.builder.emit(m.pick(names), m.builder.emit(m.pick(names), m.value(type)))
 
 
 def _casts(m: Maker) -> Value:
-    """There and back."""
+    """A cast and a cast back, or to a third type."""
     source = m.type(_NUMBERS, vectors=False)
     middle = Scalar(m.pick([t for t in (*dtypes.ALL, dtypes.index) if Scalar(t) != source]))
-    made = m.builder.emit("cast", m.value(source), type=middle)
+    converted = m.builder.emit("cast", m.value(source), type=middle)
     target = source if m.chance(0.6) else m.type(_NUMBERS, vectors=False)
-    return made if target == middle else m.builder.emit("cast", made, type=target)
+    return converted if target == middle else m.builder.emit("cast", converted, type=target)
 
 
 def _near_tie(m: Maker) -> Value:
-    """A double beside the middle of two halves, as a half: rounding it by way of f32 goes wrong. As a whole number."""
+    """An f64 value near the midpoint of two f16 values, cast to f16: double rounding through f32 gives a wrong result.
+    Stored as an integer.
+    """
     b, wide = m.builder, Scalar(dtypes.f64)
     whole = b.emit("cast", b.emit("and", m.value(INDEX), b.index(3)), type=wide)
     offset = m.pick([-1, 1]) * (1 + 2.0 ** -m.pick([9, 10, 11]) + m.pick([-1, 1]) * 2.0 ** -m.pick([25, 30, 40]))
@@ -75,15 +77,15 @@ def _near_tie(m: Maker) -> Value:
 
 
 def _choice(m: Maker) -> Value:
-    """Choices by a complement, of literals, of one value twice."""
+    """Selects with a negated condition, with boolean literals, or with constants; or an if with a negated condition."""
     b, type = m.builder, m.type(_NUMBERS, vectors=False)
     condition = m.value(BOOL)
-    way = m.draw(0, 3)
-    if way == 0:
+    variant = m.draw(0, 3)
+    if variant == 0:
         return b.emit("select", b.emit("not", condition), m.value(type), m.value(type))
-    if way == 1:
+    if variant == 1:
         return b.emit("select", condition, b.const(m.chance(0.5), BOOL), b.const(m.chance(0.5), BOOL))
-    if way == 2:
+    if variant == 2:
         return b.emit("select", condition, m.constant(type), m.constant(type))
     yes, no = Region(), Region()
     with m.inside(yes):
@@ -94,7 +96,7 @@ def _choice(m: Maker) -> Value:
 
 
 def _same(m: Maker) -> Value:
-    """x op x."""
+    """An operation with equal operands: `x op x`."""
     type = m.type(_NUMBERS)
     x = m.value(type)
     names = COMPARISONS[kind(type)] if m.chance(0.3) else [_binary_name(m, type)]
@@ -102,34 +104,34 @@ def _same(m: Maker) -> Value:
 
 
 def _shift(m: Maker) -> Value:
-    """Shifts by any amount."""
-    type = m.type(_WHOLE)
+    """Shifts by arbitrary amounts."""
+    type = m.type(_INTEGERS)
     assert isinstance(type, (Scalar, Vector))
     amount = m.builder.const(m.draw(0, min(127, 2 * type.dtype.bits)), type) if m.chance(0.5) else m.value(type)
     return m.builder.emit(m.pick(["shl", "shr"]), m.value(type), amount)
 
 
 def _wide_index(m: Maker) -> Value:
-    """Index arithmetic about the ends of 32 bits, and what depends on all of its bits."""
+    """Index arithmetic near the limits of 32 bits, followed by an operation that depends on all bits."""
     b = m.builder
     factor = m.pick([-3, 5, 1 << 20, (1 << 31) - 1, -(1 << 31), 1 << 31, 3_000_000_001, -(1 << 33)])
     x = b.emit("and", m.value(INDEX), b.index(m.pick([3, 1023, (1 << 31) - 1])))
     product = b.emit(m.pick(["mul", "mul", "add", "sub"]), x, b.index(factor))
     name = m.pick(["lt", "ge", "min", "max", "floordiv", "floormod", "truncdiv", "truncrem"])
-    made = b.emit(name, product, b.index(m.pick([7, 1000, -5, 1 << 31, -(1 << 31), 1 << 32])))
-    return made if made.type == BOOL else b.emit("cast", made, type=m.pick([INDEX, Scalar(dtypes.i32)]))
+    result = b.emit(name, product, b.index(m.pick([7, 1000, -5, 1 << 31, -(1 << 31), 1 << 32])))
+    return result if result.type == BOOL else b.emit("cast", result, type=m.pick([INDEX, Scalar(dtypes.i32)]))
 
 
 def _loop(m: Maker) -> Value:
-    """A short counted loop, some at the ends of their type, some left early."""
+    """A short counted loop; some run up to the limits of their type, some have an early exit."""
     b = m.builder
-    type = m.pick([INDEX, INDEX, m.type(_WHOLE, vectors=False)])
+    type = m.pick([INDEX, INDEX, m.type(_INTEGERS, vectors=False)])
     assert isinstance(type, Scalar)
     signed, bits = type.dtype.is_signed, type.dtype.bits
-    most = (1 << (bits - 1)) - 1 if signed else (1 << bits) - 1
+    maximum = (1 << (bits - 1)) - 1 if signed else (1 << bits) - 1
     step = m.pick([1, 1, 2, 3])
-    low = m.pick([0, 0, 1, 3, most - m.draw(0, 6), most - m.draw(0, 6)])
-    high = min(low + m.draw(0, 6), most)
+    low = m.pick([0, 0, 1, 3, maximum - m.draw(0, 6), maximum - m.draw(0, 6)])
+    high = min(low + m.draw(0, 6), maximum)
     end = (
         b.const(high, type)
         if m.chance(0.7)
@@ -144,15 +146,15 @@ def _loop(m: Maker) -> Value:
                 b.op(m.pick(["break", "continue"]), b.emit("add", carried, counter))
             with b.at(stay):
                 b.op("yield")
-            b.op("if", b.emit("eq", counter, b.const(min(low + step, most), type)), types=[], regions=[leave, stay])
+            b.op("if", b.emit("eq", counter, b.const(min(low + step, maximum), type)), types=[], regions=[leave, stay])
         term = b.emit("mul", counter, m.value(type)) if m.chance(0.6) else counter
         b.op("continue", b.emit(m.pick(["add", "sub", "xor"]), carried, term))
-    made = b.op("for", b.const(low, type), end, b.const(step, type), m.value(type), types=[type], regions=[region])
-    return made.result
+    loop = b.op("for", b.const(low, type), end, b.const(step, type), m.value(type), types=[type], regions=[region])
+    return loop.result
 
 
 def _lanes(m: Maker) -> Value:
-    """Components of vectors just made."""
+    """Components of a vector built from scalars."""
     b = m.builder
     part = m.type(("int", "uint", "float"), vectors=False)
     assert isinstance(part, Scalar)
@@ -180,7 +182,7 @@ def _pattern(m: Maker) -> None:
 
 
 def _probe(m: Maker, value: Value) -> None:
-    """Stores a value in the next column of its type."""
+    """Store a value in the next column of its type."""
     if isinstance(value.type, Vector):
         lane = m.draw(0, value.type.size - 1)
         value = m.builder.emit("vec_extract", value, lane=lane, type=Scalar(value.type.dtype))

@@ -1,10 +1,10 @@
-"""Runs one program in all ways and compares: the heart of the fuzzer.
+"""The differential check of one program: the core of the fuzzer.
 
-Enters: a program, executors. Leaves: the first `Finding`, or None. The interpreter on the high form is the oracle. Then:
-the workgroups in another order and other batches; for each device and level the pipeline (verified, in turn after each
-pass), the interpreter on what it made, spirv-val on each SPIR-V module, the device itself; chains of single
-passes on the interpreter; one changed variant of the program (see `variants`), and now and then spirv-opt's version of
-the module. What is tried beyond the levels follows from the program's seed.
+The oracle is the interpreter on the high form. `Checker` compares it with: other orders and batches of workgroups; for
+each device and level, the pipeline (verified, on some programs after each pass), the interpreter on the lowered module,
+spirv-val on each SPIR-V module, and the device itself; chains of single passes on the interpreter; a variant of the
+program (see `variants`); and for some programs the module optimized by spirv-opt. The program's seed decides which of
+the optional runs are made. The result is the first `Finding`, or None.
 """
 
 from __future__ import annotations
@@ -45,26 +45,28 @@ CHAINS = (
     "fold,simplify_branches,cse,fold,dce", "lower_exits,inline,lower_access,licm,cse,dce",
     "lower_exits,inline,lower_access,narrow_index,fold,dce",
 )  # fmt: skip
-"""Passes by themselves, one chain per program."""
+"""Single passes and short chains; one per program."""
 TILE_CHAINS = (
     "lower_exits,inline",
     "lower_exits,inline,lower_tiles",
     "lower_exits,inline,lower_tiles,fold,cse,licm,dce",
 )
-"""The same for programs on tiles, which are taken apart before anything simplifies them."""
+"""Chains for programs on tiles; tiles are lowered before anything simplifies them."""
 LEVELS = (0, 1, 2)
 OPTIMISED_EVERY = 6
-"""One program in so many also runs as spirv-opt makes it."""
+"""Spirv-opt's version of a module runs for one program in this many."""
 HARDWARE_WORDS = 60_000
-"""Longer modules (tiles of thousands of elements for four lanes, unrolled) don't run on hardware at levels that keep them so
-long: NVIDIA's compiler takes seconds for 15,000 words and more than 20 for 94,000."""
+"""Maximum module size on hardware devices, in words; a longer module (such as unrolled tiles of thousands of elements
+on four lanes) is skipped. NVIDIA's compiler takes seconds for 15,000 words and more than 20 for 94,000.
+"""
 WATCHED_EVERY = 4
-"""One program in so many also runs with every access watched, at level 2, as it is lowered for GPUs, on software devices:
-these forgive what others don't."""
+"""One program in this many also runs with checked accesses at level 2, lowered as for GPUs, on software devices, which
+tolerate accesses that other devices don't.
+"""
 
 
 def tile_options(random: Random) -> TileOptions:
-    """A choice of what the lowering of tiles may use."""
+    """Return random options for the lowering of tiles."""
     return TileOptions(
         subgroup=random.choice([4, 8, 16]),
         shuffles=random.random() < 0.6,
@@ -79,13 +81,13 @@ def tile_options(random: Random) -> TileOptions:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What went wrong. `stage` says in which run: "oracle", "order", "level 2 on ...", "chain ...", "variant ..."."""
+    """A failure. `stage` names the run: "oracle", "order", "level 2 on ...", "chain ...", "variant ..."."""
 
     stage: str
     text: str
 
 
-class _Found(Exception):  # noqa: N818  a way out of nested calls, no error
+class _FindingRaised(Exception):  # noqa: N818  control flow, not an error
     def __init__(self, finding: Finding) -> None:
         super().__init__(finding.text)
         self.finding = finding
@@ -93,10 +95,12 @@ class _Found(Exception):  # noqa: N818  a way out of nested calls, no error
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is run beside the oracle. `thorough`: each program at every level, all passes verified; without, at level 2
-    and one of the others, and the passes of one level verified, in turn. `watch`: every program with every access watched
-    (see `vkjit.testing.watch`), at every level that runs, on every Vulkan device, before it runs without; on software devices
-    also as it is lowered for GPUs."""
+    """The runs to make besides the oracle.
+
+    `thorough` runs each program at every level and verifies all passes; otherwise a program runs at level 2 and one
+    other level, and the passes are verified on some runs. `watch` first runs every program with checked accesses (see
+    `vkjit.testing.watch`) at every level on every Vulkan device, on software devices also lowered as for GPUs.
+    """
 
     thorough: bool = False
     variants: bool = True
@@ -107,36 +111,38 @@ class Options:
 
 @dataclass(slots=True)
 class Checker:
-    """Checks programs on the devices given (the interpreter needs none); counts what it did."""
+    """Checks programs on the given devices and counts its runs. The interpreter always runs and isn't listed."""
 
     devices: Sequence[Device]
     options: Options = field(default_factory=Options)
     counts: Counter[str] = field(default_factory=Counter)
 
     def check(self, program: Program, only: str = "") -> Finding | None:
-        """The first finding; `only` names the stage that is run, with what it needs."""
+        """Return the first finding, or None. `only` restricts the check to the stage of that name and the runs it
+        depends on.
+        """
         try:
             _Run(self, program, only).all()
-        except _Found as found:
-            return found.finding
+        except _FindingRaised as signal:
+            return signal.finding
         return None
 
 
 def is_too_long(device: Device, artifact: KernelArtifact) -> bool:
-    """Whether a driver of hardware would take too long to compile a module; software drivers get every one."""
+    """True if a hardware driver would take too long to compile the module; False for software devices."""
     software = device.caps.kind in ("cpu", "llvm-cpu", "interpreter")
     return not software and isinstance(artifact.code, bytes) and len(artifact.code) > 4 * HARDWARE_WORDS
 
 
 def _verified(name: str, module: Module, form: str = "high") -> None:
-    """Raises a finding where a pass leaves invalid IR."""
+    """Raise a finding if a pass produced invalid IR."""
     broken = violations(module, form)
     if broken:
-        raise _Found(Finding(f"verifier after {name}", "\n".join(broken)))
+        raise _FindingRaised(Finding(f"verifier after {name}", "\n".join(broken)))
 
 
 class _Run:
-    """One program's runs."""
+    """The runs of one program."""
 
     def __init__(self, checker: Checker, program: Program, only: str) -> None:
         self.checker = checker
@@ -149,11 +155,11 @@ class _Run:
         self.prints = any(site.kind == "print" for site in program.module.sites)
 
     def all(self) -> None:
-        """Every run, cheap ones first."""
+        """Make all runs, cheap ones first."""
         broken = violations(self.program.module)
         broken += broken_promises(self.program.module.kernel, self.program.layouts)
         if broken:
-            raise _Found(Finding("generator", "\n".join(broken)))
+            raise _FindingRaised(Finding("generator", "\n".join(broken)))
         self.orders()
         if self.checker.options.chains and self.wanted("chain"):
             self.chain()
@@ -168,35 +174,35 @@ class _Run:
             self.variant()
 
     def tiles(self) -> None:
-        """Tiles taken apart in one of the many ways that devices may ask for, on the interpreter."""
+        """Run the tile lowering with random options on the interpreter."""
         options = tile_options(self.random)
         stage = "tiles"
         with self.stage(stage):
             module = Inline().run(LowerExits().run(clone_module(self.program.module)))
             try:
                 module = LowerTiles(options, PLAIN_DEVICE).run(module)
-            except CompileError as error:  # too large for this choice of a device
+            except CompileError as error:  # too large for these options
                 if "shared memory" in str(error):
                     self.checker.counts["tiles too large"] += 1
                     return
                 raise
             broken = violations(module, "normal")
             if broken:
-                raise _Found(Finding(stage, "\n".join(broken)))
-            found = interpret(self.program, self.memory, module, subgroup_size=options.subgroup)
-            self.compare(stage, found, self.oracle(options.subgroup))
+                raise _FindingRaised(Finding(stage, "\n".join(broken)))
+            outcome = interpret(self.program, self.memory, module, subgroup_size=options.subgroup)
+            self.compare(stage, outcome, self.oracle(options.subgroup))
 
     def levels(self) -> tuple[int, ...]:
-        """The levels that devices run at."""
+        """Return the optimization levels to run."""
         every = self.checker.options.thorough or self.only
         return LEVELS if every else (self.program.seed // 2 % 2, 2)
 
     def wanted(self, *stages: str) -> bool:
-        """Whether a stage is to be run."""
+        """True if a stage is to be run."""
         return not self.only or any(stage and stage in self.only for stage in stages)
 
     def oracle(self, subgroup_size: int = 32) -> Outcome:
-        """What the high form gives."""
+        """Return the outcome of the interpreter on the high form."""
         size = 32 if self.program.lane_free else subgroup_size
         if size not in self.oracles:
             with self.stage("oracle"):
@@ -205,19 +211,20 @@ class _Run:
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Turns what is raised inside into a finding."""
+        """Context manager that turns exceptions into findings."""
         try:
             yield
-        except _Found:
+        except _FindingRaised:
             raise
-        except Exception as error:  # noqa: BLE001  whatever a compiler raises is a finding
+        except Exception as error:  # noqa: BLE001  any exception of the compiler is a finding
             where = traceback.extract_tb(error.__traceback__)[-1]
             text = f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})"
-            raise _Found(Finding(name, text)) from None
+            raise _FindingRaised(Finding(name, text)) from None
 
     def compare(self, stage: str, found: Outcome, expected: Outcome, ran: tuple[Device, Module] | None = None) -> None:
-        """Raises a finding where the outcomes differ and neither subnormals nor a known fault of the device on which
-        a module `ran` explain it."""
+        """Raise a finding if the outcomes differ, unless subnormals or a known driver bug explain it. `ran` is the
+        device and the module it ran.
+        """
         self.checker.counts["runs"] += 1
         text = difference(self.program, found, expected)
         if not text:
@@ -227,22 +234,22 @@ class _Run:
             if fault:
                 self.checker.counts[f"excused by {fault}"] += 1
                 return
-        raise _Found(Finding(stage, text))
+        raise _FindingRaised(Finding(stage, text))
 
     # -- the runs
 
     def orders(self) -> None:
-        """Other orders of workgroups, other batches, other subgroups."""
+        """Run with another workgroup order, batch size and subgroup size."""
         expected = self.oracle()
         order = self.random.choice(["reverse", self.random.randrange(1000)])
         with self.stage("order"):
             size = self.random.choice([4, 8, 16, 64]) if self.program.lane_free else 32
             lanes = self.random.choice([1, 64])
-            found = interpret(self.program, self.memory, order=order, lanes_per_batch=lanes, subgroup_size=size)
-            self.compare("order", found, expected)
+            outcome = interpret(self.program, self.memory, order=order, lanes_per_batch=lanes, subgroup_size=size)
+            self.compare("order", outcome, expected)
 
     def chain(self) -> None:
-        """A few passes by themselves, and the whole pipeline of a device without features, on the interpreter."""
+        """Run a chain of passes, and the pipeline of a device without features, on the interpreter."""
         chains = TILE_CHAINS if self.has_tiles else CHAINS
         for chain in (self.random.choice(chains), f"pipeline{self.random.choice(LEVELS)}"):
             stage = f"chain {chain}"
@@ -251,12 +258,14 @@ class _Run:
                 form = "primitive" if chain.startswith("pipeline") else "normal" if "exits" in chain else "high"
                 broken = violations(module, form)
                 if broken:
-                    raise _Found(Finding(stage, "\n".join(broken)))
+                    raise _FindingRaised(Finding(stage, "\n".join(broken)))
                 if not self.prints or not chain.startswith("pipeline"):
                     self.compare(stage, interpret(self.program, self.memory, module), self.oracle())
 
     def lowered(self, device: Device, level: int, program: Program, caps: DeviceCaps | None = None) -> Module:
-        """The module for a device, or for one of other caps; every other program without the guard of loops."""
+        """Return the module lowered for a device, or for other capabilities; for every other program without the loop
+        guard.
+        """
         caps = device.caps if caps is None else caps
         caps = caps if program.seed % 2 else replace(caps, loop_cap=None)
         closely = self.checker.options.thorough or (program.seed + level) % 3 == 0
@@ -265,7 +274,7 @@ class _Run:
         return module
 
     def level(self, device: Device, level: int) -> None:
-        """One device at one level, and the interpreter on the same module."""
+        """Run one level on one device, and the interpreter on the same module."""
         if self.prints and device.caps.kind not in ("llvm-cpu", "interpreter"):
             return
         size = device.caps.subgroup_size
@@ -273,8 +282,8 @@ class _Run:
         with self.stage(f"passes of {stage}"):
             module = self.lowered(device, level, self.program)
             if level == 2 or (self.program.seed + level) % 3 == 0:
-                found = interpret(self.program, self.memory, clone_module(module), subgroup_size=size)
-                self.compare(f"interpreter, {stage}".replace("on ", "for "), found, self.oracle(size))
+                outcome = interpret(self.program, self.memory, clone_module(module), subgroup_size=size)
+                self.compare(f"interpreter, {stage}".replace("on ", "for "), outcome, self.oracle(size))
         with self.stage(stage):
             artifact = emit_module(clone_module(module), device.caps)
             self.validated(stage, artifact.code)
@@ -286,18 +295,20 @@ class _Run:
         if self.is_watched_for_gpus(device, level):
             self.watched_for_gpus(stage, device, level)
         with self.stage(stage):
-            found = launch(self.program, self.memory, artifact, device)
-            self.compare(stage, found, self.oracle(size), (device, module))
+            outcome = launch(self.program, self.memory, artifact, device)
+            self.compare(stage, outcome, self.oracle(size), (device, module))
         if level == 2 and self.program.seed % OPTIMISED_EVERY == 0 and isinstance(artifact.code, bytes):
             self.optimised(device, artifact, module)
 
     def is_watched_for_gpus(self, device: Device, level: int) -> bool:
-        """Whether accesses are watched in what GPUs would get."""
+        """True if the program is also run with checked accesses, lowered as for GPUs, on this device."""
         chosen = level == 2 and self.program.seed % WATCHED_EVERY == 1
         return device.caps.kind == "cpu" and (self.checker.options.watch or chosen)
 
     def watched_for_gpus(self, stage: str, device: Device, level: int) -> None:
-        """The program as it is lowered for GPUs (tiles in shared memory, wide accesses), watched on a software device."""
+        """Run the program, lowered as for GPUs (tiles in shared memory, wide accesses), with checked accesses on a
+        software device.
+        """
         caps = replace(device.caps, kind="discrete", quirks=device.caps.quirks - {"scalar_loads"})
         stage = f"{stage}, lowered for GPUs"
         with self.stage(f"passes of {stage}"):
@@ -306,27 +317,27 @@ class _Run:
         self.watched(stage, device, artifact, module)
 
     def watched(self, stage: str, device: Device, artifact: KernelArtifact, module: Module) -> None:
-        """A run with every access watched: a finding where an address is wrong, whatever the device makes of it."""
+        """Run with checked accesses. An invalid address is a finding even if the device tolerates it."""
         stage = f"accesses, {stage}"
         self.checker.counts["runs watched"] += 1
         with self.stage(stage):
-            found, lines = watched_launch(self.program, self.memory, artifact, device)
+            outcome, lines = watched_launch(self.program, self.memory, artifact, device)
             if lines:
-                raise _Found(Finding(stage, "\n".join(lines)))
-            self.compare(stage, found, self.oracle(device.caps.subgroup_size), (device, module))
+                raise _FindingRaised(Finding(stage, "\n".join(lines)))
+            self.compare(stage, outcome, self.oracle(device.caps.subgroup_size), (device, module))
 
     def validated(self, stage: str, code: object) -> None:
-        """A finding where spirv-val complains."""
+        """Raise a finding if spirv-val rejects the module."""
         if not self.checker.options.validated or not isinstance(code, bytes) or code[:4] != b"\x03\x02\x23\x07":
             return
         self.checker.counts["modules validated"] += 1
         text = validate.complaint(code)
         if text:
-            raise _Found(Finding(f"spirv-val, {stage}", text))
+            raise _FindingRaised(Finding(f"spirv-val, {stage}", text))
 
     def optimised(self, device: Device, artifact: KernelArtifact, module: Module) -> None:
-        """The module as spirv-opt makes it; where it makes an invalid one of a valid one (constants of types that the module
-        only stores), there is nothing to run.
+        """Run the module optimized by spirv-opt. Skipped if spirv-opt makes a valid module invalid, as with constants
+        of types that the module only stores.
         """
         if device.caps.kind in ("llvm-cpu", "interpreter") or not tools.available("spirv-opt"):
             return
@@ -337,11 +348,11 @@ class _Run:
                 self.checker.counts["modules spoilt by spirv-opt"] += 1
                 return
             changed = replace(artifact, code=code)
-            found = launch(self.program, self.memory, changed, device)
-            self.compare(stage, found, self.oracle(device.caps.subgroup_size), (device, module))
+            outcome = launch(self.program, self.memory, changed, device)
+            self.compare(stage, outcome, self.oracle(device.caps.subgroup_size), (device, module))
 
     def variant(self) -> None:
-        """One changed version of the program, on one executor."""
+        """Run one variant of the program on one executor."""
         kinds: list[Callable[[Program, Random], Program | None]]
         kinds = [variants.swapped, variants.with_dead_code, variants.other_workgroups]
         kind = self.random.choice(kinds)
@@ -359,5 +370,5 @@ class _Run:
                 self.compare(stage, interpret(changed, self.memory, module), self.oracle(size))
                 return
             module = self.lowered(device, 2, changed)
-            found = launch_module(changed, self.memory, clone_module(module), device)
-            self.compare(stage, found, self.oracle(size), (device, module))
+            outcome = launch_module(changed, self.memory, clone_module(module), device)
+            self.compare(stage, outcome, self.oracle(size), (device, module))

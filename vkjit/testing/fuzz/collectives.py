@@ -1,7 +1,7 @@
-"""Statements that a workgroup or a subgroup does together; they stand in uniform flow only.
+"""Collective statements of a workgroup or subgroup, generated only in uniform control flow.
 
-Shared memory: each invocation writes its own slot, a barrier, anybody reads any slot, a barrier. Lanes are chosen below
-8, so that every executor with subgroups of at least 8 has them.
+Shared memory: each invocation writes its own slot, then after a barrier reads any slot, followed by another barrier.
+Lane indices are below 8, so they exist on every executor with subgroups of at least 8 lanes.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ def _shared(m: Maker) -> list[Place]:
 
 @statement(8, lambda m: m.uniform and bool(_shared(m)))
 def _exchange(m: Maker) -> None:
-    """Own slots are written, other slots are read."""
+    """Write own slots, read other slots."""
     place = m.pick(_shared(m))
     b, count = m.builder, m.invocations
-    rest = [b.index(m.draw(0, extent - 1)) for extent in (place.type.shape or ())[1:]]
+    inner_indices = [b.index(m.draw(0, extent - 1)) for extent in (place.type.shape or ())[1:]]
     assert m.slot is not None
-    b.op("store", place.array, _local(m), *rest, m.value(place.element))
+    b.op("store", place.array, _local(m), *inner_indices, m.value(place.element))
     b.op("barrier")
     for _ in range(m.draw(1, 2)):
         other = m.below(count) if m.chance(0.5) else b.emit("xor", _local(m), b.index(m.pick([1, 8, count // 2])))
         if (count & (count - 1)) != 0:
             other = m.below(count)
-        m.emit("load", place.array, other, *rest)
+        m.emit("load", place.array, other, *inner_indices)
     b.op("barrier")
 
 
 def _local(m: Maker) -> Value:
-    """The linear local id."""
-    (found,) = [v for v in m.scope if v.name == "slot"]
-    return found
+    """Return the linear local id."""
+    (slot,) = [v for v in m.scope if v.name == "slot"]
+    return slot
 
 
 def _tallies(m: Maker) -> list[Place]:
@@ -49,7 +49,7 @@ def _tallies(m: Maker) -> list[Place]:
 
 @statement(4, lambda m: m.uniform and bool(_tallies(m)))
 def _tally(m: Maker) -> None:
-    """Counters in shared memory: set, changed by all, read."""
+    """Counters in shared memory: initialized, updated by all invocations, read."""
     place = m.pick(_tallies(m))
     b = m.builder
     (extent,) = place.type.shape or (0,)
@@ -109,7 +109,7 @@ def _exchange_lanes(m: Maker) -> None:
 def _vote(m: Maker) -> None:
     name = m.pick(["sg_any", "sg_all", "sg_ballot", "sg_elect"])
     if name == "sg_elect":
-        elected = m.builder.emit(name, type=BOOL)  # which one is left open: only that there is one counts
+        elected = m.builder.emit(name, type=BOOL)  # which lane is elected is unspecified: use only their number
         mask = m.builder.emit("sg_ballot", elected, type=Scalar(dtypes.u64))
         m.emit("popcount", mask)
     elif name == "sg_ballot":
@@ -129,7 +129,7 @@ def _totals(m: Maker) -> list[Place]:
 
 @statement(4, lambda m: m.uniform and bool(_totals(m)))
 def _workgroup_total(m: Maker) -> None:
-    """A reduction over the workgroup by way of its subgroups: the same whatever their size."""
+    """A workgroup reduction built from subgroup reductions; the result is independent of the subgroup size."""
     place = m.pick(_totals(m))
     b, element = m.builder, place.element
     name = place.combine

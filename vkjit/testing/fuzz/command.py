@@ -1,6 +1,6 @@
-"""`python -m vkjit.testing.fuzz`: generated kernels against the interpreter and devices; see docs/fuzzing.md.
+"""`python -m vkjit.testing.fuzz`: compare generated kernels on the interpreter and devices; see docs/fuzzing.md.
 
-Exit status: 0 where nothing was found, 1 with findings, 2 for wrong arguments.
+Exit status: 0 without findings, 1 with findings, 2 for wrong arguments.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .worker import Config
 __all__ = ["coverage_text", "device_names", "main", "requests"]
 
 NOT_GENERATED: dict[str, str] = {}
-"""Rows of the op table that no statement makes, and why."""
+"""Operations of the op table that are never generated, with the reason."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -53,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def device_names(wanted: str) -> tuple[str, ...]:
-    """Names of the devices that match; "all" takes all but the interpreter."""
+    """Return the names of the matching devices; "all" means all except the interpreter."""
     from ...devices import devices
 
     if wanted == "none":
@@ -71,7 +71,7 @@ def device_names(wanted: str) -> tuple[str, ...]:
 def requests(
     seed: int, count: int, statements: int = 0, minutes: float = 0.0, *, tiles: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """The programs of a run: one in eight works on tiles, or all."""
+    """Yield the requests of a run. One program in eight is on tiles, or all with `tiles`."""
     start = time.monotonic()
     for number in itertools.count():
         if number >= count or (minutes and time.monotonic() - start > 60 * minutes):
@@ -81,7 +81,7 @@ def requests(
 
 
 def coverage_text(seen: Counter[str]) -> str:
-    """How much of the op table programs had, and what is missing."""
+    """Return the coverage of the op table by the generated programs and the operations not covered."""
     missing = [name for name in OPS if not seen[name]]
     lines = [f"coverage: {len(OPS) - len(missing)} of {len(OPS)} operations, {1 - len(missing) / len(OPS):.1%}"]
     lines += [f"  without {name}: {NOT_GENERATED.get(name, 'too rare for so few programs')}" for name in missing]
@@ -90,7 +90,7 @@ def coverage_text(seen: Counter[str]) -> str:
 
 @dataclass(slots=True)
 class _Summary:
-    """What a run found."""
+    """The results of a run so far."""
 
     keep: Path
     start: float = field(default_factory=time.monotonic)
@@ -100,7 +100,7 @@ class _Summary:
     findings: list[str] = field(default_factory=list)
 
     def take(self, answer: dict[str, Any], statements: int) -> None:
-        """One program's answer."""
+        """Record the answer for one program."""
         self.programs += 1
         self.seen.update(answer["ops"])
         self.counts.update(answer["counts"])
@@ -111,7 +111,7 @@ class _Summary:
             say(f"{self.programs} programs, {seconds:.0f} s, {len(self.findings)} findings")
 
     def failed(self, answer: dict[str, Any], statements: int) -> None:
-        """Keeps the program and says how to run it again."""
+        """Save the program and print how to replay it."""
         seed = answer.get("seed", -1)
         text = answer["program"]
         if not text and seed >= 0:
@@ -124,7 +124,7 @@ class _Summary:
         say(f"  again: python -m vkjit.testing.fuzz --replay {path}")
 
     def text(self) -> str:
-        """The last lines."""
+        """Return the final summary."""
         seconds = time.monotonic() - self.start
         counts = ", ".join(f"{value} {name}" for name, value in sorted(self.counts.items()))
         head = f"{self.programs} programs in {seconds:.0f} s ({counts}): {len(self.findings)} findings"
@@ -152,7 +152,7 @@ def _run(options: argparse.Namespace, work: Iterator[dict[str, Any]]) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; gives its exit status."""
+    """Run the command and return its exit status."""
     options = _parser().parse_args(arguments)
     if options.show is not None:
         say(program_text(generate(options.show, options.statements)))

@@ -1,8 +1,8 @@
-"""Compares two outcomes of one program: bit for bit, any NaN like any other; columns of inexact results within bounds.
+"""Comparison of two outcomes of a program: bitwise, with all NaNs equal; inexact columns within error bounds.
 
-The bound of a column is `n` ULP of the scale: of the result's own magnitude for single operations, of the sum of the
-magnitudes that went in for sums and products. Where the scale isn't finite, or near the end of the type's range, the
-result may be anything that overflow gives.
+The bound of a column is `n` ULP of a scale: the magnitude of the result for single operations, the sum of the operands'
+magnitudes for sums and products. If the scale isn't finite or is near the type's maximum, any result that overflow can
+give is accepted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["difference"]
 
 
 def difference(program: Program, found: Outcome, expected: Outcome) -> str:
-    """What differs, in words; empty where nothing does."""
+    """Describe the first difference; "" if there is none."""
     if found.error != expected.error:
         return f"raised {found.error or 'nothing'}, expected {expected.error or 'nothing'}"
     if found.lines != expected.lines:
@@ -55,7 +55,7 @@ def _same(a: npt.NDArray[Any], b: npt.NDArray[Any], type: Array) -> npt.NDArray[
 
 
 def _within(program: Program, number: int, found: Outcome, expected: Outcome) -> npt.NDArray[np.bool_]:
-    """Which places of an array of inexact results are near enough."""
+    """Return a mask of the elements of an array of inexact results that are within their bounds."""
     bounds, scale_number = program.tolerances[number]
     layout = program.layouts[number]
     assert layout is not None
@@ -86,6 +86,6 @@ def _within(program: Program, number: int, found: Outcome, expected: Outcome) ->
 
 
 def _rows(buffer: npt.NDArray[Any], layout: Layout) -> npt.NDArray[Any]:
-    """The view of a contiguous array of rows."""
+    """Return the 2D view of a contiguous array."""
     rows, columns = layout.shape
     return buffer[layout.first : layout.first + rows * columns].reshape(rows, columns)

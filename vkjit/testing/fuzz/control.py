@@ -1,7 +1,7 @@
-"""Statements that hold statements: branches, counted and open loops, calls, exits.
+"""Statements with regions: branches, counted and open loops, calls, exits.
 
-Loops end by construction: bounds are small, open loops carry a counter. In uniform flow a condition, or the bounds of a
-loop, may be the same in the whole workgroup; then the flow inside is uniform too.
+Loops terminate by construction: bounds are small, and open loops carry a counter. In uniform control flow, a condition
+or loop bound may be uniform over the workgroup; then the flow inside is uniform, too.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _types(m: Maker) -> list[Type]:
 
 
 def finish(m: Maker) -> bool:
-    """Maybe builds an exit that is allowed here."""
+    """Build an exit if one is allowed here and chosen at random. Returns True if it did."""
     choice = m.draw(0, 6)
     if choice == 0 and m.returnable:
         m.builder.op("return", *(m.value(t) for t in m.results))
@@ -71,33 +71,33 @@ def _branch(m: Maker) -> bool:
         for region, size in zip(regions, sizes, strict=True):
             m.fill(region, size, end)
     yields = [region.terminator.name == "yield" for region in regions]
-    made = m.builder.op("if", condition, types=types if any(yields) else [], regions=regions)
-    for result in made.results:
+    branch = m.builder.op("if", condition, types=types if any(yields) else [], regions=regions)
+    for result in branch.results:
         m.keep(result)
     return any(yields)
 
 
 def _bounds(m: Maker, equal: bool) -> tuple[Value, Value, Value]:
-    """From, to, step: at most a few rounds, none where the step is 0."""
+    """Return lower bound, upper bound and step: a few iterations at most, none if the step is 0."""
     b = m.builder
     type = m.type(["int", "uint", "index"], vectors=False) if m.chance(0.6) else m.pick([I32, INDEX])
     assert isinstance(type, Scalar)
     signed, bits = type.dtype.is_signed, type.dtype.bits
-    way = m.draw(0, 9)
-    if way < 3:
+    variant = m.draw(0, 9)
+    if variant < 3:
         low, step = m.pick([0, 0, 1, 3]), m.pick([1, 1, 2, 3])
         return b.const(low, type), b.const(low + m.draw(0, 5), type), b.const(step, type)
-    if way == 3:  # at the ends of the type
-        most = (1 << (bits - 1)) - 1 if signed else (1 << bits) - 1
-        low = most - m.draw(0, 4)
-        return b.const(low, type), b.const(most, type), b.const(m.pick([1, 2, 3, 5]), type)
-    if way == 4 and signed:
-        least = -(1 << (bits - 1))
-        return b.const(least + m.draw(0, 4), type), b.const(least, type), b.const(m.pick([-1, -2, -3]), type)
+    if variant == 3:  # at the limits of the type
+        maximum = (1 << (bits - 1)) - 1 if signed else (1 << bits) - 1
+        low = maximum - m.draw(0, 4)
+        return b.const(low, type), b.const(maximum, type), b.const(m.pick([1, 2, 3, 5]), type)
+    if variant == 4 and signed:
+        minimum = -(1 << (bits - 1))
+        return b.const(minimum + m.draw(0, 4), type), b.const(minimum, type), b.const(m.pick([-1, -2, -3]), type)
     high = b.emit("and", m.value(type, equal=equal), b.const(3, type))
-    if way == 5:
+    if variant == 5:
         return b.const(0, type), high, b.emit("and", m.value(type, equal=equal), b.const(1, type))
-    if way < 8 or not signed:
+    if variant < 8 or not signed:
         return b.const(m.pick([0, 1, 2]), type), high, b.const(m.pick([1, 1, 2, 3]), type)
     return high, b.const(m.pick([-1, 0, -3]), type), b.const(m.pick([-1, -1, -2, 1]), type)
 
@@ -119,14 +119,14 @@ def _counted(m: Maker) -> None:
         m.loops.append(Loop(types, []))
         m.fill(region, m.draw(1, 4), end)
         m.loops.pop()
-    made = m.builder.op("for", low, high, step, *initial, types=types, regions=[region])
-    for result in made.results:
+    for_op = m.builder.op("for", low, high, step, *initial, types=types, regions=[region])
+    for result in for_op.results:
         m.keep(result)
 
 
 @statement(1.5, nested=True)
 def _open_loop(m: Maker) -> None:
-    """A loop that a counter, its last carried value, ends after a few rounds at the latest."""
+    """A `loop` with a counter as its last carried value, which ends it after a few iterations at most."""
     equal = m.uniform and m.chance(0.3)
     types = _types(m)
     start = m.builder.const(m.pick([0, 1, 3, 5]), I32)
@@ -146,8 +146,8 @@ def _open_loop(m: Maker) -> None:
         m.loops.append(loop)
         m.fill(region, m.draw(1, 4), end)
         m.loops.pop()
-    made = m.builder.op("loop", *initial, types=[*types, I32], regions=[region])
-    for result in made.results:
+    loop_op = m.builder.op("loop", *initial, types=[*types, I32], regions=[region])
+    for result in loop_op.results:
         m.keep(result)
 
 
@@ -163,6 +163,6 @@ def _leave_when_zero(builder: Builder, carried: list[Value], counter: Value) -> 
 def _call(m: Maker) -> None:
     callee = m.pick(m.functions)
     operands = [m.value(p.type) for p in callee.params]
-    made = m.builder.op("call", *operands, types=list(callee.result_types), callee=callee.name)
-    for result in made.results:
+    call = m.builder.op("call", *operands, types=list(callee.result_types), callee=callee.name)
+    for result in call.results:
         m.keep(result)

@@ -1,7 +1,7 @@
-"""Several workers at once: hands out programs, collects answers, starts a new worker where one died or hung.
+"""A pool of worker processes: distributes programs, collects answers and restarts workers that die or hang.
 
-Enters: requests (see `worker`), a configuration. Leaves: answers as they come, in no order. A worker that dies, or says
-nothing for `patience` seconds, is a finding of the program that it ran.
+Takes requests (see `worker`) and yields answers in completion order. A worker that dies, or doesn't answer for
+`patience` seconds, is a finding for the program it was running.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ class _Process:
         self.listener.start()
 
     def _drain(self) -> None:
-        """Keeps the last lines that the process complains with."""
+        """Keep the last lines of the process's standard error."""
         assert self.process.stderr is not None
         for line in self.process.stderr:
             self.errors = [*self.errors[-20:], line]
 
     def ask(self, request: dict[str, Any]) -> None:
-        """Sends a request."""
+        """Send a request."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(request).encode() + b"\n")
         self.process.stdin.flush()
 
     def answer(self, patience: float) -> dict[str, Any] | None:
-        """The next line; None at the end. Raises TimeoutError."""
+        """Return the next answer; None at end of file. Raises TimeoutError."""
         assert self.process.stdout is not None
         deadline = time.monotonic() + patience
         while b"\n" not in self.held:
-            left = deadline - time.monotonic()
-            ready, _, _ = select.select([self.process.stdout], [], [], max(left, 0.0))
+            remaining = deadline - time.monotonic()
+            ready, _, _ = select.select([self.process.stdout], [], [], max(remaining, 0.0))
             if not ready:
                 raise TimeoutError
             part = os.read(self.process.stdout.fileno(), 1 << 16)
@@ -65,11 +65,11 @@ class _Process:
                 return None
             self.held += part
         line, _, self.held = self.held.partition(b"\n")
-        found: dict[str, Any] = json.loads(line)
-        return found
+        message: dict[str, Any] = json.loads(line)
+        return message
 
     def end(self) -> str:
-        """Ends the process; says how it ended, with its last lines."""
+        """End the process. Return its exit status and last error lines."""
         assert self.process.stdin is not None
         with contextlib.suppress(OSError):
             self.process.stdin.close()
@@ -88,7 +88,7 @@ class _Process:
 
 
 class Crew:
-    """`jobs` workers that take requests from one iterator."""
+    """`jobs` workers that take requests from a shared iterator."""
 
     def __init__(self, config: Config, jobs: int, patience: float = 300.0) -> None:
         self.config = config
@@ -99,20 +99,20 @@ class Crew:
         self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
 
     def run(self, requests: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """The answers; leave the iterator early with `stop()`."""
+        """Yield the answers. Call `stop()` to end early."""
         threads = [threading.Thread(target=self._serve, args=(requests,), daemon=True) for _ in range(self.jobs)]
         for thread in threads:
             thread.start()
-        left = len(threads)
-        while left:
+        running = len(threads)
+        while running:
             answer = self._answers.get()
             if answer is None:
-                left -= 1
+                running -= 1
             else:
                 yield answer
 
     def stop(self) -> None:
-        """No further requests are handed out."""
+        """Stop distributing requests."""
         self.stopped = True
 
     def _next(self, requests: Iterator[dict[str, Any]]) -> dict[str, Any] | None:
@@ -144,7 +144,7 @@ class Crew:
         return None
 
     def _one(self, process: _Process, request: dict[str, Any]) -> tuple[dict[str, Any], _Process | None]:
-        """The answer to one request, and the process if it lives."""
+        """Return the answer to a request, and the process if it is still alive."""
         text = "the worker's process died: "
         try:
             process.ask(request)

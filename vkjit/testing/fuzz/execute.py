@@ -1,6 +1,7 @@
-"""Runs a program: on the interpreter in any form of the IR, on devices through the pipeline of their capabilities.
+"""Execution of programs: on the interpreter in any form of the IR, and on devices.
 
-Enters: a program, its pristine memory. Leaves: an `Outcome`: the buffers afterwards, what was raised, what was printed.
+Runs don't modify the program's initial memory. The result is an `Outcome`: the buffers, the error raised and the lines
+printed.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ __all__ = ["Outcome", "interpret", "launch", "launch_module", "watched_launch"]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """After a run: `buffers` by parameter, the class of the KernelError raised ("" for none), lines in no order."""
+    """The result of a run: `buffers` by parameter, the name of the KernelError's class ("" for none), and the printed
+    lines, sorted.
+    """
 
     buffers: dict[int, npt.NDArray[Any]]
     error: str = ""
@@ -38,28 +41,28 @@ class Outcome:
 
 
 def interpret(program: Program, memory: Memory, module: Module | None = None, **options: Any) -> Outcome:
-    """A run on the reference interpreter; options of `run_module`. Errors other than a report propagate."""
+    """Run on the reference interpreter with the options of `run_module`. Errors other than KernelError propagate."""
     own, lines, error = memory.copy(), [], ""
     used = program if module is None else program.with_module(module)
     try:
         lines = run_module(used.module, used.groups, own.arguments(program), **options)
-    except KernelError as found:
-        error = type(found).__name__
+    except KernelError as report:
+        error = type(report).__name__
     return Outcome(own.buffers, error, tuple(sorted(lines)))
 
 
 def launch_module(program: Program, memory: Memory, module: Module, device: Device) -> Outcome:
-    """A run of a lowered module on a device."""
+    """Run a lowered module on a device."""
     return launch(program, memory, emit_module(module, device.caps), device)
 
 
 def launch(program: Program, memory: Memory, artifact: KernelArtifact, device: Device) -> Outcome:
-    """A run of an artifact on a device. Raises ValueError for a kernel that promises what its arguments don't keep."""
+    """Run an artifact on a device. Raises ValueError if the arguments violate the kernel's assumptions about them."""
     broken = broken_promises(program.module.kernel, program.layouts)
     if broken:
         raise ValueError("; ".join(broken))
     prepared = LaunchPlan(device, artifact)
-    held: dict[int, Any] = {}
+    device_buffers: dict[int, Any] = {}
     values: list[Any] = []
     for number, (param, layout) in enumerate(zip(program.module.kernel.params, program.layouts, strict=True)):
         if layout is None:
@@ -67,19 +70,19 @@ def launch(program: Program, memory: Memory, artifact: KernelArtifact, device: D
             continue
         assert isinstance(param.type, Array)
         host = memory.buffers[number]
-        if id(host) not in held:
-            held[id(host)] = _upload(device, host)
+        if id(host) not in device_buffers:
+            device_buffers[id(host)] = _upload(device, host)
         offset = layout.first * _element_bytes(param.type)
-        values.append(DeviceArray(held[id(host)], offset, param.type.dtype, layout.shape, layout.strides))
+        values.append(DeviceArray(device_buffers[id(host)], offset, param.type.dtype, layout.shape, layout.strides))
     printed, error = io.StringIO(), ""
     with contextlib.redirect_stdout(printed):
         prepared.launch(program.groups, values)
         try:
             device.synchronize()
-        except KernelError as found:
-            error = type(found).__name__
-    results = {number: _download(device, held[id(host)], host) for number, host in memory.buffers.items()}
-    for buffer in held.values():
+        except KernelError as report:
+            error = type(report).__name__
+    results = {number: _download(device, device_buffers[id(host)], host) for number, host in memory.buffers.items()}
+    for buffer in device_buffers.values():
         buffer.close()
     return Outcome(results, error, tuple(sorted(printed.getvalue().splitlines(keepends=True))))
 
@@ -87,8 +90,9 @@ def launch(program: Program, memory: Memory, artifact: KernelArtifact, device: D
 def watched_launch(
     program: Program, memory: Memory, artifact: KernelArtifact, device: Device
 ) -> tuple[Outcome, list[str]]:
-    """The same with every access watched (see `vkjit.testing.watch`): the outcome, and what was wrong. An array may be
-    accessed from its first byte in memory to its last one, the gaps between its elements included."""
+    """Run with every access checked (see `vkjit.testing.watch`). Return the outcome and the errors. An array may be
+    accessed from its first to its last byte in memory, including the gaps between elements.
+    """
     outcomes: list[Outcome] = []
     lines = watch.run(
         device, artifact, _spans(program), lambda changed: outcomes.append(launch(program, memory, changed, device))
@@ -97,7 +101,7 @@ def watched_launch(
 
 
 def _spans(program: Program) -> dict[tuple[str, int], watch.Span]:
-    """The bytes of each array, from its first element on."""
+    """Return the byte range of each array, relative to its first element."""
     kernel = program.module.kernel
     numbers = kernel.attrs.get("arg_index", range(len(kernel.params)))
     spans: dict[tuple[str, int], watch.Span] = {}

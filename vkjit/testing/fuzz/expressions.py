@@ -1,9 +1,9 @@
-"""Statements that compute: everything elementwise in the op table, conversions, vectors, and inexact operations.
+"""Statements that compute: all elementwise operations of the op table, conversions, vectors, and inexact operations.
 
-Which operations exist is read from the op table: a new row with a meaning in NumPy is generated without a change here.
-Results of inexact operations (mathematical functions, in kernels that aren't strict also sums and products) go into
-columns of their own, are compared within their error bounds, and are used nowhere else. Operations named `*_raw` get
-operands in the range that their rows ask for.
+The operations are read from the op table: a new row with a NumPy implementation is generated automatically. Results of
+inexact operations (mathematical functions; in kernels that aren't strict, also sums and products) are stored in
+separate columns, compared within error bounds, and not used further. Operands of `*_raw` operations are in the required
+range.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ INEXACT = frozenset({
     "pow", "fma", "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos",
     "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "hypot",
 })  # fmt: skip
-"""Float operations that executors may compute differently even in strict kernels."""
+"""Float operations whose results may differ between executors even in strict kernels."""
 LOOSE = frozenset({"add", "sub", "mul", "div", "sqrt", "floordiv", "floormod", "truncdiv", "truncrem"})
-"""Float operations that may be fused, or be less than correctly rounded, in kernels that aren't strict."""
+"""Float operations that may be fused or not correctly rounded in kernels that aren't strict."""
 _KINDS = ("bool", "int", "uint", "index", "float")
 
 
@@ -31,13 +31,13 @@ def _computes(row: OpInfo) -> bool:
 
 
 def _names(operands: tuple[str, ...], result: str) -> dict[str, list[str]]:
-    """By kind of dtype, the exact operations of that signature."""
-    found: dict[str, list[str]] = {}
+    """Return the exact operations of a signature, by kind of dtype."""
+    by_kind: dict[str, list[str]] = {}
     for each in _KINDS:
         rows = [r for r in OPS.values() if _computes(r) and (r.operands, r.result) == (operands, result)]
         names = [r.name for r in rows if each in KINDS[r.of] and not (each == "float" and r.name in INEXACT)]
-        found[each] = names
-    return found
+        by_kind[each] = names
+    return by_kind
 
 
 UNARY, BINARY = _names(("T",), "T"), _names(("T", "T"), "T")
@@ -46,24 +46,24 @@ TERNARY = _names(("T", "T", "T"), "T")
 
 
 def exact_names(m: Maker, names: list[str], type: Type) -> list[str]:
-    """Those of the names that give the same bits everywhere in this program."""
+    """Return the operations that give the same bits on every executor in this program."""
     loose = kind(type) == "float" and not m.traits.strict
     return [n for n in names if not (loose and n in LOOSE)]
 
 
 def special_number(m: Maker, type: Type) -> float:
-    """A number that identities look for."""
+    """Return a constant that algebraic simplification matches."""
     special = [0.0, -0.0, 1.0, -1.0] if kind(type) == "float" else [0, 1] if kind(type) == "uint" else [0, 1, -1]
     return m.pick(special)
 
 
 def _operands(m: Maker, type: Type) -> tuple[Value, Value]:
-    """Two operands; more often than chance has it, one value twice, or a number that identities look for."""
+    """Return two operands; more often than by chance equal, or with a constant that algebraic simplification matches."""
     x = m.value(type)
-    way = m.random.random()
-    if way < 0.05:
+    draw = m.random.random()
+    if draw < 0.05:
         return x, x
-    if way < 0.2:
+    if draw < 0.2:
         constant = m.builder.const(special_number(m, type), type)
         return (x, constant) if m.chance(0.7) else (constant, x)
     return x, m.value(type)
@@ -76,13 +76,13 @@ def _binary(m: Maker) -> None:
     if name == "pow" and not m.chance(0.2):
         name = "mul"
     x, y = _operands(m, type)
-    if name == "copysign":  # the sign of a NaN is nobody's business
+    if name == "copysign":  # the sign of a NaN is unspecified
         y = m.builder.emit("select", m.builder.emit("isnan", y), m.builder.const(1.0, type), y)
-    made = m.builder.emit(name, x, y)
-    if name in ("fmin", "fmax"):  # which of two zeros is left open
+    result = m.builder.emit(name, x, y)
+    if name in ("fmin", "fmax"):  # which of two zeros is returned is unspecified
         zero = m.builder.const(0.0, type)
-        made = m.builder.emit("select", m.builder.emit("eq", made, zero), zero, made)
-    m.keep(made)
+        result = m.builder.emit("select", m.builder.emit("eq", result, zero), zero, result)
+    m.keep(result)
 
 
 @statement(4)
@@ -94,9 +94,9 @@ def _unary(m: Maker) -> None:
 @statement(5)
 def _comparison(m: Maker) -> None:
     type = m.type()
-    made = m.emit(m.pick(COMPARISONS[kind(type)]), m.value(type), m.value(type))
-    if isinstance(made.type, Vector):
-        m.emit("vec_extract", made, lane=m.draw(0, made.type.size - 1), type=BOOL)
+    result = m.emit(m.pick(COMPARISONS[kind(type)]), m.value(type), m.value(type))
+    if isinstance(result.type, Vector):
+        m.emit("vec_extract", result, lane=m.draw(0, result.type.size - 1), type=BOOL)
 
 
 @statement(1)
@@ -143,18 +143,18 @@ def _bitcast(m: Maker) -> None:
         return
     target = Scalar(m.pick(same))
     value = m.value(source)
-    if source.dtype.is_float:  # what a NaN holds is nobody's business
+    if source.dtype.is_float:  # the payload of a NaN is unspecified
         value = m.builder.emit("select", m.builder.emit("isnan", value), m.builder.const(1.0, source), value)
-    made = m.builder.emit("bitcast", value, type=target)
-    if target.dtype.is_float:  # subnormals and NaNs with a payload become ordinary numbers
-        normal = m.builder.emit("ge", m.builder.emit("abs", made), m.builder.const(0.25, target))
-        made = m.builder.emit("select", normal, made, m.builder.const(0.5, target))
-    m.keep(made)
+    result = m.builder.emit("bitcast", value, type=target)
+    if target.dtype.is_float:  # replace subnormals and NaNs with a payload by ordinary numbers
+        normal = m.builder.emit("ge", m.builder.emit("abs", result), m.builder.const(0.25, target))
+        result = m.builder.emit("select", normal, result, m.builder.const(0.5, target))
+    m.keep(result)
 
 
 @statement(1)
 def _raw(m: Maker) -> None:
-    """Operations that are lowered to, with operands in their range."""
+    """Operations that exist only after lowering, with operands in their required range."""
     type = m.type(["int", "uint", "index"], vectors=False)
     assert isinstance(type, Scalar)
     b, dtype = m.builder, type.dtype
@@ -169,10 +169,10 @@ def _raw(m: Maker) -> None:
         return
     if dtype.kind == "uint" and name == "sdiv_raw":
         name = "udiv_raw"
-    most = b.const((1 << (dtype.bits - 1)) - 1, type)
+    maximum = b.const((1 << (dtype.bits - 1)) - 1, type)
     if dtype.kind != "uint":
-        y = b.emit("and", y, most)
-        x = x if name == "sdiv_raw" else b.emit("and", x, most)
+        y = b.emit("and", y, maximum)
+        x = x if name == "sdiv_raw" else b.emit("and", x, maximum)
     m.emit(name, x, b.emit("or", y, b.const(1, type)))
 
 
@@ -191,13 +191,13 @@ def _vector(m: Maker) -> None:
 
 @statement(0.5)
 def _assumed(m: Maker) -> None:
-    """A promise that holds."""
+    """`assume_uniform` on a uniform value."""
     m.emit("assume_uniform", m.value(m.type(vectors=False), equal=True))
 
 
 @statement(0.5)
 def _philox(m: Maker) -> None:
-    """Rounds of a counter-based random number generator."""
+    """Rounds of a Philox-like counter-based random number generator."""
     b, u32, u64 = m.builder, Scalar(dtypes.u32), Scalar(dtypes.u64)
     c, key = m.value(u32), m.value(u32)
     for multiplier in (0xD2511F53, 0xCD9E8D57):
@@ -213,7 +213,7 @@ def _philox(m: Maker) -> None:
 
 @statement(1)
 def _poison(m: Maker) -> None:
-    """Any value on one side of a branch, and a flag that keeps it from being looked at."""
+    """Poison on one side of a branch, and a flag that prevents its use."""
     b, type = m.builder, m.type(vectors=False)
     yes, no = Region(), Region()
     good = m.value(type)
@@ -221,16 +221,16 @@ def _poison(m: Maker) -> None:
         b.op("yield", good, b.const(True, BOOL))
     with b.at(no):
         b.op("yield", b.emit("poison", type=type), b.const(False, BOOL))
-    made = b.op("if", m.value(BOOL), types=[type, BOOL], regions=[yes, no])
-    value, known = made.results
-    m.keep(b.emit("select", known, value, m.value(type)))
+    branch = b.op("if", m.value(BOOL), types=[type, BOOL], regions=[yes, no])
+    value, is_defined = branch.results
+    m.keep(b.emit("select", is_defined, value, m.value(type)))
 
 
 # -- inexact operations
 
 
 def _column(m: Maker, entry: Inexact, bound: float, result: Value, scale: Value | None) -> None:
-    """Stores a result of an inexact operation, and its scale, in the next column."""
+    """Store a result of an inexact operation, and its scale, in the next column."""
     column = m.builder.index(len(entry.bounds))
     entry.bounds.append(bound)
     assert m.slot is not None
@@ -244,7 +244,7 @@ def _open(m: Maker) -> list[tuple[Type, Inexact]]:
 
 
 NUMPY_ULP = 4.6
-"""What the oracle itself may be off by: NumPy promises 4 ULP, a rounding to half precision adds one half."""
+"""Error bound of the oracle: NumPy guarantees 4 ULP; rounding to half precision adds 0.5."""
 
 
 @statement(3, lambda m: bool(_open(m)))
@@ -262,11 +262,11 @@ def _function(m: Maker) -> None:
 
 @statement(3, lambda m: bool(_open(m)))
 def _polynomial(m: Maker) -> None:
-    """Sums and products that may be fused, with the sum of the magnitudes: the error is below n ULP of that."""
+    """Sums and products that may be fused, and the sum of their magnitudes: the error is below n ULP of that."""
     type, entry = m.pick(_open(m))
     b = m.builder
     value = m.value(type)
-    scale, rounds = b.emit("abs", value), 0
+    scale, roundings = b.emit("abs", value), 0
     for _ in range(m.draw(1, 3)):
         name = m.pick(["add", "sub", "mul", "fma"])
         other = m.value(type)
@@ -275,9 +275,9 @@ def _polynomial(m: Maker) -> None:
             third = m.value(type)
             value = b.emit("fma", value, other, third)
             scale = b.emit("add", b.emit("mul", scale, size), b.emit("abs", third))
-            rounds += 2
+            roundings += 2
             continue
         value = b.emit(name, value, other)
         scale = b.emit("mul" if name == "mul" else "add", scale, size)
-        rounds += 1
-    _column(m, entry, 2.0 * rounds + 1.0, value, scale)
+        roundings += 1
+    _column(m, entry, 2.0 * roundings + 1.0, value, scale)

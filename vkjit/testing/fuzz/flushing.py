@@ -1,7 +1,7 @@
-"""Whether a program computes with subnormal numbers, which devices may flush to zero.
+"""Detection of subnormal numbers, which devices may flush to zero.
 
-Enters: a program whose outcome on a device differs. Leaves: True where the interpreter, run once more with a look at
-every float, met a subnormal one. Such a difference says nothing about the compiler.
+A difference on a device is excused if the interpreter, run again with a check of every float result, encounters a
+subnormal number: it says nothing about the compiler.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from .program import Memory, Program
 __all__ = ["is_excused"]
 
 
-class _Met:
-    """Whether a subnormal number was met."""
+class _SubnormalDetector:
+    """`found` is True if a subnormal number was encountered."""
 
     def __init__(self) -> None:
         self.found = False
@@ -38,8 +38,8 @@ class _Met:
             self.found = self.found or bool(((size > 0) & (size < tiny)).any())
 
 
-class _Functions(FunctionCompiler):
-    met: _Met
+class _CheckedFunctionCompiler(FunctionCompiler):
+    met: _SubnormalDetector
 
     def _plain(self, op: Op, steps: list[Step]) -> None:
         super()._plain(op, steps)
@@ -55,20 +55,20 @@ class _Functions(FunctionCompiler):
         steps.append(step)
 
 
-class _Programs(ProgramCompiler):
-    met: _Met
+class _CheckedProgramCompiler(ProgramCompiler):
+    met: _SubnormalDetector
 
     def compiler(self, function: Function) -> FunctionCompiler:
-        made = _Functions(self, function)
-        made.met = self.met
-        return made
+        functions = _CheckedFunctionCompiler(self, function)
+        functions.met = self.met
+        return functions
 
 
 def is_excused(program: Program, memory: Memory) -> bool:
-    """True where an operation gives a subnormal float."""
-    met = _Met()
+    """True if any operation of the program yields a subnormal float."""
+    met = _SubnormalDetector()
     threaded = Threaded(program.module)
-    compiler = _Programs(program.module)
+    compiler = _CheckedProgramCompiler(program.module)
     compiler.met = met
     threaded._code = compiler.kernel()
     arguments = memory.copy().arguments(program)

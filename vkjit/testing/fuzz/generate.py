@@ -1,6 +1,6 @@
-"""Makes a program from a seed: its traits, its memory, device functions, and the kernel's body.
+"""Program generation from a seed: traits, memory, device functions and the kernel's body.
 
-`generate(seed, statements)` gives the same program in every process. Smaller numbers of statements give smaller kernels.
+`generate(seed, statements)` returns the same program in every process. Fewer statements give smaller kernels.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ COLUMNS, PROBES = 4, 8
 
 
 TILES = 1 << 40
-"""Seeds from here on are those of programs on tiles."""
+"""Seeds from here on give programs on tiles."""
 
 
 def generate(seed: int, statements: int = 0) -> Program:
-    """The program that follows from a seed; `statements` 0 lets the seed decide on the size too."""
+    """Return the program of a seed. With `statements` 0, the seed also decides the size."""
     if seed >= TILES:
         return generate_tiles(seed, statements)
     random = Random(seed)
@@ -61,7 +61,7 @@ def generate(seed: int, statements: int = 0) -> Program:
 
 
 def _traits(random: Random) -> tuple[Traits, bool]:
-    """The traits, and whether the program reduces over workgroups by way of subgroups of any size."""
+    """Return the traits, and True if the program reduces over workgroups through subgroups of any size."""
     palette: list[Type] = [INDEX, *random.sample(_NUMBERS, 3)]
     if random.random() < 0.6:
         palette.append(Scalar(random.choice([dtypes.i32, dtypes.f32, dtypes.u32])))
@@ -98,12 +98,12 @@ class _Kernel:
         self.names: list[str] = []
         self.layouts: list[Layout | None] = []
         self.roles: list[tuple[str, str]] = []
-        self.module: Module = None  # type: ignore[assignment]  # made by `program`
+        self.module: Module = None  # type: ignore[assignment]  # set by `program`
 
     # -- parameters
 
     def param(self, name: str, type: Type, layout: Layout | None, role: str = "", combine: str = "") -> int:
-        """Adds a parameter."""
+        """Add a parameter and return its index."""
         self.types.append(type)
         self.names.append(f"{name}{len(self.names)}")
         self.layouts.append(layout)
@@ -111,7 +111,7 @@ class _Kernel:
         return len(self.types) - 1
 
     def parameters(self) -> None:
-        """Scalars, arrays to read, arrays with a row for each invocation, counters."""
+        """Add scalars, read-only arrays, arrays with a row per invocation, and counters."""
         random, palette = self.random, self.traits.palette
         for type in random.sample(palette, min(3, len(palette))):
             self.param("s", type, None)
@@ -130,7 +130,7 @@ class _Kernel:
                 self.param("n", Array(element, 1, restrict=random.random() < 0.5), layout, "counter", combine)
 
     def element(self) -> Scalar | Vector:
-        """A type of array elements."""
+        """Return an element type for arrays."""
         random = self.random
         if self.traits.vectors and random.random() < 0.3:
             return random.choice(self.traits.vectors)
@@ -139,13 +139,13 @@ class _Kernel:
         return random.choice([t for t in self.traits.palette if isinstance(t, Scalar) and t != INDEX] or _NUMBERS)
 
     def layout(self, shape: tuple[int, ...], written: bool) -> tuple[Layout, bool]:
-        """A layout, and whether it is contiguous."""
+        """Return a layout, and True if it is contiguous."""
         if self.random.random() < 0.5:
             return layouts.contiguous(shape, self.random), True
         return layouts.strided(shape, self.random, written=written), False
 
     def readable(self, element: Scalar | Vector) -> None:
-        """An array that nobody writes."""
+        """Add a read-only array."""
         random = self.random
         shape = tuple(random.randint(1, 5) for _ in range(random.choice([0, 1, 1, 2, 2, 3])))
         layout, flat = self.layout(shape, written=False)
@@ -153,7 +153,7 @@ class _Kernel:
         self.param("x", type, layout, "read")
 
     def owned(self, element: Scalar | Vector) -> None:
-        """An array with a row for each invocation; now and then a second parameter that shares its memory."""
+        """Add an array with a row per invocation; sometimes also a second parameter that shares its memory."""
         random = self.random
         shape: list[int] = random.choice([[COLUMNS], [COLUMNS], [2, 2], []])
         place = random.randint(0, len(shape)) if random.random() < 0.5 else 0
@@ -166,8 +166,8 @@ class _Kernel:
             self.param("y", type, replace(layout, like=number), "own", str(place))
 
     def inexact(self) -> list[tuple[Scalar, int, int]]:
-        """Parameters for results of inexact operations: type, results, scales."""
-        found = []
+        """Add parameters for results of inexact operations. Return (type, results, scales) for each."""
+        columns = []
         for type in self.traits.palette:
             if isinstance(type, Scalar) and type.dtype.is_float and type.dtype is not dtypes.bf16:
                 shape = (self.rows, INEXACT_COLUMNS)
@@ -175,11 +175,11 @@ class _Kernel:
                     self.param("m", Array(type, 2, contiguous=True), layouts.contiguous(shape, self.random, "zeros"))
                     for _ in range(2)
                 ]
-                found.append((type, numbers[0], numbers[1]))
-        return found
+                columns.append((type, numbers[0], numbers[1]))
+        return columns
 
     def probed(self) -> list[tuple[Type, int]]:
-        """Parameters for results that are to be seen one by one."""
+        """Add parameters whose columns each hold one result of an `algebra` statement."""
         if not self.traits.algebra:
             return []
         types = {BOOL: None, Scalar(dtypes.i64): None, Scalar(dtypes.i32): None}
@@ -193,7 +193,7 @@ class _Kernel:
     # -- the program
 
     def program(self, seed: int) -> Program:
-        """All of it."""
+        """Build the program."""
         self.parameters()
         columns = self.inexact()
         probes = self.probed()
@@ -203,7 +203,7 @@ class _Kernel:
         flags["subgroups"] = self.traits.subgroups or self.lane_free
         flags["cut"] = self.random.random() < 0.1
         flags["backward"] = any(s < 0 for layout in self.layouts if layout is not None for s in layout.strides)
-        attrs.update({name: True for name, held in flags.items() if held})
+        attrs.update({name: True for name, enabled in flags.items() if enabled})
         self.module = Module(Function("k", region, [], attrs))
         functions = [self.function(number) for number in range(self.random.choice([0, 0, 1, 2]))]
         m = self.maker(region, self.statements)
@@ -220,13 +220,13 @@ class _Kernel:
         )
 
     def maker(self, region: Region, fuel: int) -> Maker:
-        """A maker for one function."""
+        """Return a maker for one function."""
         return Maker(
             self.random, Builder(region), self.traits, self.module, fuel=fuel, invocations=_product(self.local)
         )
 
     def function(self, number: int) -> Function:
-        """A device function; it may call those before it."""
+        """Build a device function; it may call the previous ones."""
         random = self.random
         types = [random.choice([BOOL, *self.traits.palette, *self.traits.vectors]) for _ in range(random.randint(1, 3))]
         results = [random.choice([BOOL, *self.traits.palette]) for _ in range(random.randint(1, 2))]
@@ -242,12 +242,12 @@ class _Kernel:
             m.builder.op("return", *(m.value(t) for t in results))
 
         m.fill(region, 6, end)
-        made = Function(f"f{number}", region, results)
-        self.module.functions[made.name] = made
-        return made
+        result = Function(f"f{number}", region, results)
+        self.module.functions[result.name] = result
+        return result
 
     def prelude(self, m: Maker, columns: list[tuple[Scalar, int, int]]) -> None:
-        """Ids, places, first values."""
+        """Emit ids, set up places and load first values."""
         b, params = m.builder, self.module.kernel.params
         ids = [b.emit("global_id", dim=d) for d in range(3)]
         sizes = [s * g for s, g in zip(self.local, self.groups, strict=True)]
@@ -274,19 +274,19 @@ class _Kernel:
         self.first_values(m, row)
 
     def first_values(self, m: Maker, row: Value) -> None:
-        """Something to begin with."""
+        """Add initial values to the scope."""
         m.keep(row)
         if self.random.random() < 0.5:
             name = self.random.choice(["global_id", "local_id", "group_id", "num_groups", "local_size"])
-            made = m.emit(name, dim=self.random.randint(0, 2))
+            value = m.emit(name, dim=self.random.randint(0, 2))
             if name in ("num_groups", "local_size", "group_id"):
-                m.equal.add(made)
+                m.equal.add(value)
         for place in m.places:
             if place.kind == "read" or (place.kind == "own" and self.random.random() < 0.3):
                 m.emit("load", place.array, *place.index(m))
 
     def local_array(self, m: Maker) -> None:
-        """An array of the invocation, all of it written."""
+        """Add an array in function memory and initialize it."""
         b, random = m.builder, self.random
         element = self.element()
         shape = random.choice([(4,), (3,), (2, 2), (2, 3)])
@@ -297,7 +297,7 @@ class _Kernel:
         m.places.append(Place(array, index, "own"))
 
     def shared_memory(self, m: Maker) -> None:
-        """Slots for exchange, counters, room for the subgroups' parts of a total."""
+        """Add shared arrays: slots for exchange, counters, and partial sums of subgroups."""
         b, random, count = m.builder, self.random, _product(self.local)
         local = [b.emit("local_id", dim=d) for d in range(3)]
         slot = local[0]
@@ -323,7 +323,7 @@ class _Kernel:
             m.places.append(Place(array, _below((16,)), "total", random.choice(["add", "min", "max", "xor"])))
 
     def body(self, m: Maker) -> bool:
-        """Statements in uniform flow, then in divergent flow; False where control never comes to their end."""
+        """Emit statements in uniform, then in divergent control flow. Returns False if their end is unreachable."""
         together = self.traits.shared or self.traits.subgroups or self.lane_free
         if together or self.random.random() < 0.3:
             m.uniform, m.returnable = True, False
@@ -340,7 +340,7 @@ class _Kernel:
         return True
 
     def sink(self, m: Maker) -> None:
-        """Lets what was computed be seen."""
+        """Store values, so that what was computed is observable."""
         for place in (p for p in m.places if p.type.space == "local"):
             for _ in range(2):
                 m.emit("load", place.array, *place.index(m))
@@ -351,7 +351,7 @@ class _Kernel:
         m.builder.op("return")
 
     def is_movable(self) -> bool:
-        """Whether workgroups of another size give the same."""
+        """True if workgroups of another size give the same results."""
         fixed = {
             "local_id", "group_id", "num_groups", "local_size", "shared", "barrier", "lane_id", "subgroup_id",
             "subgroup_size", "num_subgroups",
@@ -373,7 +373,7 @@ def _constant(shape: tuple[int, ...]) -> Callable[[Maker], list[Value]]:
 
 
 def _place(param: Value, layout: Layout | None, role: str, combine: str) -> Place:
-    """A parameter as a place; rows of `own` arrays lie along axis `combine`."""
+    """Wrap a parameter as a place; the rows of `own` arrays are along axis `combine`."""
     assert layout is not None
     shape = layout.shape
     if role != "own":

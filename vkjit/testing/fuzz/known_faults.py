@@ -1,10 +1,9 @@
-"""Faults of drivers that make correct modules give wrong results, and that the compiler has no way round yet.
+"""Known driver bugs that make correct modules give wrong results and that the compiler doesn't work around yet.
 
-Enters: a device, the lowered module whose result on it differs. Leaves: what fault explains the difference, or "". Each
-row names one driver and a pattern of operations as narrow as the fault allows; a run counts what it excuses.
+Each row names a driver and a pattern of operations, as narrow as the bug allows; the runs excused by it are counted.
 
-`llvmpipe` (Mesa 22.3 with LLVM 15): after a barrier and a store, a sign cleared by `and` with a mask, in a value that a
-comparison of the same magnitude chooses, comes out as 0 (see docs/fuzzing.md for the smallest kernel).
+`llvmpipe` (Mesa 22.3 with LLVM 15): after a barrier and a store, a sign cleared by `and` with a mask, in a value
+selected by a comparison of the same magnitude, becomes 0 (see docs/fuzzing.md for the smallest kernel).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _MAGNITUDES = frozenset((1 << (bits - 1)) - 1 for bits in (16, 32, 64))
 
 
 def known_fault(device: Device, module: Module) -> str:
-    """The name of the fault that may explain a difference."""
+    """Return the name of the bug that may explain a difference; "" if there is none."""
     if "llvmpipe" not in device.caps.driver:
         return ""
     ops = list(module.kernel.body.walk())

@@ -1,5 +1,5 @@
-"""Array layouts of generated programs: any strides that don't let elements overlap, and for what is only read also those
-that do.
+"""Array layouts of generated programs: arbitrary strides without overlapping elements; read-only arrays may have stride
+0.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ __all__ = ["contiguous", "strided"]
 
 
 def contiguous(shape: Sequence[int], random: Random, fill: str = "data") -> Layout:
-    """C order, the first element somewhere in the buffer."""
+    """Return a C-order layout with a random offset in the buffer."""
     first = random.choice([0, 0, 1, 3, 8])
     total = first + _count(shape) + random.choice([0, 2])
     return Layout(tuple(shape), contiguous_strides(shape), first, max(total, 1), fill=fill)
 
 
 def strided(shape: Sequence[int], random: Random, *, written: bool, fill: str = "data") -> Layout:
-    """Axes in any order, some steps longer than needed, some backward, and in arrays that nobody writes some of 0."""
+    """Return a layout with axes in any order, padded or negative strides, and for arrays that aren't written some
+    strides of 0.
+    """
     order = list(range(len(shape)))
     random.shuffle(order)
     strides, step = [0] * len(shape), random.choice([1, 1, 2, 3])

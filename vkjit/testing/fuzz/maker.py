@@ -1,11 +1,12 @@
-"""What all generated statements share: the values in sight, where they may go, and what is allowed at this point.
+"""State and helpers shared by all generated statements: values in scope, places to store them, and what is allowed
+here.
 
-Enters: a random generator and a builder. Leaves: `Maker`, which statements (functions registered with `statement`) use
-to pick types and values, to fill regions, and to note what they rely on. Holds: what is built is well typed, ends, and
-has no races: each invocation writes its own rows only, shared memory is exchanged between barriers, atomics commute.
+Statements are functions registered with `statement`; they use a `Maker` to choose types and values, to fill regions,
+and to record facts about values. Programs are well typed, terminate and have no races: each invocation writes only its
+own rows, shared memory is exchanged between barriers, and atomics commute.
 
-Two flows: "uniform" (all invocations of the workgroup are here, so collectives may stand here) and divergent. A
-construct with a divergent condition is left only at its end while the flow around it is uniform.
+Control flow is either uniform (all invocations of the workgroup are present, so collectives are allowed) or divergent.
+If the surrounding flow is uniform, a construct with a divergent condition is only exited at its end.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ T = TypeVar("T")
 FLOATS = [0.0, 0.0, -0.0, -0.0, 1.0, 1.0, -1.0, 2.0, 0.5, 3.25, -7.0, 10.0]
 RARE_FLOATS = [float("inf"), float("nan"), float("-inf")]
 COLUMNS = 8
-"""Results of inexact operations that one float type has room for."""
+"""Number of columns for results of inexact operations per float type."""
 INTS = [0, 0, 1, 1, -1, -1, 2, 3, 7, 8, 31, 100, 127, -128]
 
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What one program is made of."""
+    """The features used by one program."""
 
     strict: bool = True
     subgroups: bool = False
@@ -51,8 +52,10 @@ class Traits:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """An array that statements may use. `index` makes indices that are in range and, where it is written, the
-    invocation's own. `kind` is "read", "own" (read and written by one invocation), "shared" or "counter"."""
+    """An array available to statements. `index` makes indices that are in range and, for writable arrays, owned by the
+    invocation. `kind` is "read", "own" (read and written by one invocation), "shared" (slots), "tally" (shared
+    counters), "total" (partial sums of subgroups) or "counter".
+    """
 
     array: Value
     index: Callable[[Maker], list[Value]]
@@ -61,19 +64,19 @@ class Place:
 
     @property
     def type(self) -> Array:
-        """The array's type."""
+        """The array type."""
         assert isinstance(self.array.type, Array)
         return self.array.type
 
     @property
     def element(self) -> Scalar | Vector:
-        """The element's type."""
+        """The element type."""
         return self.type.element
 
 
 @dataclass(slots=True)
 class Loop:
-    """A loop around: the types that it carries, and the counter that bounds it, where it has one."""
+    """An enclosing loop: the types of its carried values, and its counter, if any."""
 
     types: list[Type]
     counter: list[Value]
@@ -81,7 +84,7 @@ class Loop:
 
 @dataclass(slots=True)
 class Inexact:
-    """Columns for results of inexact operations of one float type: the arrays, and the bounds of the columns taken."""
+    """Columns for results of inexact operations of one float type: the arrays, and the bounds of the columns in use."""
 
     results: Place
     scales: Place
@@ -91,7 +94,7 @@ class Inexact:
 
 @dataclass(slots=True)
 class Probe:
-    """Columns in which results of one type can be seen, one after the other."""
+    """Columns that store results of one type, one result each."""
 
     array: Value
     columns: int
@@ -126,21 +129,21 @@ class Maker:
     # -- choices
 
     def draw(self, low: int, high: int) -> int:
-        """A number from low to high, both included."""
+        """Return a random integer from low to high, both inclusive."""
         return self.random.randint(low, high)
 
     def pick(self, items: Sequence[T]) -> T:
-        """One of the items."""
+        """Return a random item."""
         return self.random.choice(items)
 
     def chance(self, probability: float) -> bool:
-        """True that often."""
+        """Return True with this probability."""
         return self.random.random() < probability
 
     # -- types
 
     def type(self, kinds: Sequence[str] = ("int", "uint", "index", "float"), vectors: bool = True) -> Type:
-        """A type of the program's palette with a dtype of one of the kinds; i32 or f32 where it has none."""
+        """Return a type from the program's palette with a dtype of the given kinds; i32 or f32 if there is none."""
         pool: list[Type] = [t for t in self.traits.palette if kind(t) in kinds]
         if vectors and self.traits.vectors and self.chance(0.25):
             pool = [t for t in self.traits.vectors if kind(t) in kinds] or pool
@@ -149,18 +152,20 @@ class Maker:
         return Scalar(dtypes.f32 if "float" in kinds and "int" not in kinds else dtypes.i32)
 
     def any_type(self) -> Type:
-        """Any type that values have."""
+        """Return any value type."""
         return BOOL if self.chance(0.15) else self.type()
 
     # -- values
 
     def value(self, type: Type, *, equal: bool = False) -> Value:
-        """A value in sight of the type, or a new one; with `equal`, one that is the same in the whole workgroup."""
-        known = [v for v in self.scope if v.type == type and (not equal or v in self.equal)]
-        if known and not self.chance(0.2):
-            found = self._choose(known)
-            self.unused.pop(found, None)
-            return found
+        """Return a value of the type from the scope, or a new one; with `equal`, one that is uniform over the
+        workgroup.
+        """
+        candidates = [v for v in self.scope if v.type == type and (not equal or v in self.equal)]
+        if candidates and not self.chance(0.2):
+            chosen = self._choose(candidates)
+            self.unused.pop(chosen, None)
+            return chosen
         if isinstance(type, Scalar) and not equal and self.chance(0.5):
             others = [v for v in self.scope if isinstance(v.type, Scalar) and v.type != type]
             if others:
@@ -179,7 +184,7 @@ class Maker:
         return known[-1 - min(int(self.random.expovariate(0.35)), len(known) - 1)]
 
     def constant(self, type: Type) -> Value:
-        """A constant of the type."""
+        """Return a constant of the type."""
         assert isinstance(type, (Scalar, Vector))
         dtype = type.dtype
         if dtype.kind == "bool":
@@ -195,7 +200,7 @@ class Maker:
         return self.builder.const(abs(number) if dtype.kind == "uint" else number, type)
 
     def keep(self, value: Value) -> Value:
-        """Puts a value in sight."""
+        """Add a value to the scope."""
         self.scope.append(value)
         self.unused[value] = None
         op = value.op
@@ -204,15 +209,15 @@ class Maker:
         return value
 
     def is_equal(self, value: Value) -> bool:
-        """Whether a value is known to be the same in the whole workgroup."""
+        """True if a value is known to be uniform over the workgroup."""
         return value in self.equal or (value.op is not None and value.op.name == "const")
 
     def emit(self, name: str, *operands: Value, **attrs: Any) -> Value:
-        """An operation whose result comes in sight."""
+        """Emit an operation and add its result to the scope."""
         return self.keep(self.builder.emit(name, *operands, **attrs))
 
     def below(self, limit: int, *, equal: bool = False) -> Value:
-        """An index from 0 to limit - 1, made so that this shows."""
+        """Return an index from 0 to limit - 1, bounded by an explicit mask or modulo."""
         if limit <= 1:
             return self.builder.index(0)
         if self.chance(0.2):
@@ -226,7 +231,7 @@ class Maker:
     # -- regions
 
     def fill(self, region: Region, size: int, end: Callable[[], None]) -> None:
-        """Fills a region with up to `size` statements, and ends it with what `end` builds."""
+        """Fill a region with up to `size` statements, and terminate it with `end`."""
         mark = len(self.scope)
         self.scope += region.args
         self.unused.update(dict.fromkeys(region.args))
@@ -245,7 +250,7 @@ class Maker:
 
     @contextmanager
     def inside(self, region: Region) -> Iterator[None]:
-        """Builds in a region; what comes in sight there is out of sight afterwards."""
+        """Context manager that builds in a region; values added to the scope are removed afterwards."""
         mark = len(self.scope)
         with self.builder.at(region):
             yield
@@ -254,7 +259,7 @@ class Maker:
         del self.scope[mark:]
 
     def statement(self) -> bool:
-        """One statement; False where control never comes to what follows."""
+        """Build one statement. Returns False if the code after it is unreachable."""
         self.fuel -= 1
         entries = [e for e in STATEMENTS if e.allowed(self)]
         if self.fuel <= 0 or self.depth <= 0:
@@ -264,7 +269,7 @@ class Maker:
 
     @contextmanager
     def divergent(self) -> Iterator[None]:
-        """Inside, not all invocations need be there; where all were before, none may leave from inside."""
+        """Context manager for divergent control flow. If the outer flow is uniform, exits from inside are disabled."""
         if not self.uniform:
             yield
             return
@@ -277,7 +282,7 @@ class Maker:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A kind of statement. `nested` ones hold regions."""
+    """A kind of statement. A `nested` one has regions."""
 
     build: Callable[[Maker], bool | None]
     weight: float
@@ -291,7 +296,7 @@ STATEMENTS: list[Statement] = []
 def statement(
     weight: float, allowed: Callable[[Maker], bool] = lambda _: True, *, nested: bool = False
 ) -> Callable[[Callable[[Maker], bool | None]], Callable[[Maker], bool | None]]:
-    """Registers a kind of statement."""
+    """Register a kind of statement."""
 
     def register(build: Callable[[Maker], bool | None]) -> Callable[[Maker], bool | None]:
         STATEMENTS.append(Statement(build, weight, allowed, nested))
@@ -301,11 +306,11 @@ def statement(
 
 
 def kind(type: Type) -> str:
-    """The kind of a value's dtype."""
+    """Return the kind of a type's dtype."""
     assert isinstance(type, (Scalar, Vector))
     return type.dtype.kind
 
 
 def with_dtype(type: Type, dtype: Any) -> Scalar | Vector:
-    """The type with another dtype, of the same number of components."""
+    """Return the type with another dtype and the same number of components."""
     return Vector(dtype, type.size) if isinstance(type, Vector) else Scalar(dtype)

@@ -1,7 +1,8 @@
-"""Statements that access memory: loads and stores in any layout, guarded ones, linear views, atomics, reports, lines.
+"""Statements that access memory: loads and stores in any layout, guarded accesses, linear views, atomics, reports,
+prints.
 
-What is written is the invocation's own, or a counter that all change by operations that commute and whose old values
-nobody looks at.
+An invocation writes only its own elements, or counters that all invocations update with commutative operations and
+whose old values aren't used.
 """
 
 from __future__ import annotations
@@ -35,22 +36,22 @@ def _store(m: Maker) -> None:
 
 @statement(1, lambda m: bool(_of(m, "own")), nested=True)
 def _accumulate(m: Maker) -> None:
-    """A loop that reads and writes one element, which was read before the loop and is read again after it."""
+    """A loop that reads and writes one element, with loads of it before and after the loop."""
     b, place = m.builder, m.pick(_of(m, "own"))
     indices = place.index(m)
     m.emit("load", place.array, *indices)
-    region, rounds = Region([INDEX]), m.draw(1, 3)
+    region, iterations = Region([INDEX]), m.draw(1, 3)
     with m.inside(region):
         old, other = b.emit("load", place.array, *indices), m.value(place.element)
         b.op("store", place.array, *indices, b.emit("and" if place.type.dtype.kind == "bool" else "sub", other, old))
         b.op("continue")
-    b.op("for", b.index(0), b.index(rounds), b.index(1), types=[], regions=[region])
+    b.op("for", b.index(0), b.index(iterations), b.index(1), types=[], regions=[region])
     m.emit("load", place.array, *indices)
 
 
 @statement(1, lambda m: any(p.type.rank for p in _of(m, "read")))
 def _get(m: Maker) -> None:
-    """A read that gives a constant where its index is out of range."""
+    """A guarded load that yields a constant if its index is out of range."""
     place = m.pick([p for p in _of(m, "read") if p.type.rank])
     b, indices = m.builder, place.index(m)
     axis = m.draw(0, place.type.rank - 1)
@@ -61,13 +62,13 @@ def _get(m: Maker) -> None:
     with b.at(outside):
         b.op("yield", m.constant(place.element))
     condition = _in_range(m, place.array, axis, indices[axis])
-    made = b.op("if", condition, types=[place.element], regions=[inside, outside])
-    m.keep(made.result)
+    branch = b.op("if", condition, types=[place.element], regions=[inside, outside])
+    m.keep(branch.result)
 
 
 @statement(1, lambda m: any(p.type.rank > 1 for p in _of(m, "own")))
 def _put(m: Maker) -> None:
-    """A write that is dropped where its index is out of range."""
+    """A guarded store that is skipped if its index is out of range."""
     place = m.pick([p for p in _of(m, "own") if p.type.rank > 1])
     b, indices = m.builder, place.index(m)
     axis = m.pick([a for a, v in enumerate(indices) if v is not m.slot])
@@ -95,15 +96,15 @@ def _in_range(m: Maker, array: Value, axis: int, index: Value) -> Value:
 
 @statement(1, lambda m: any(p.type.rank and p.type.shape is None for p in m.places))
 def _sizes(m: Maker) -> None:
-    """Extents and strides as values."""
+    """Extents and strides used as values."""
     place = m.pick([p for p in m.places if p.type.rank and p.type.shape is None])
-    made = m.emit(m.pick(["extent", "stride"]), place.array, axis=m.draw(0, place.type.rank - 1))
-    m.equal.add(made)
+    value = m.emit(m.pick(["extent", "stride"]), place.array, axis=m.draw(0, place.type.rank - 1))
+    m.equal.add(value)
 
 
 @statement(0.7, lambda m: any(_viewable(p) for p in m.places))
 def _view(m: Maker) -> None:
-    """A contiguous array as a linear one, its elements as integers of their size."""
+    """A linear view of a contiguous array, its elements reinterpreted as integers of the same size."""
     place = m.pick([p for p in m.places if _viewable(p)])
     b, array = m.builder, place.type
     indices = place.index(m)
@@ -135,7 +136,7 @@ _COUNTER_ORDERS = ["relaxed", "relaxed", "acquire", "release", "acq_rel"]
 
 @statement(3, lambda m: bool(_of(m, "counter")))
 def _count(m: Maker) -> None:
-    """An atomic that commutes with all others on its array; nobody looks at the old value."""
+    """An atomic that commutes with all others on its array; its old value isn't used."""
     place = m.pick(_of(m, "counter"))
     name = m.pick(["add", "sub"]) if place.combine == "add" else place.combine
     scope = m.pick(["workgroup", "device"]) if place.type.space == "shared" else "device"
@@ -150,7 +151,7 @@ def _exchangeable(m: Maker) -> list[Place]:
 
 @statement(2, lambda m: m.traits.atomics and bool(_exchangeable(m)))
 def _own_atomic(m: Maker) -> None:
-    """Atomics on an element that only this invocation touches: old values count."""
+    """Atomics on an element that only this invocation accesses; their old values are used."""
     place = m.pick(_exchangeable(m))
     indices, element = place.index(m), place.element
     floats = place.type.dtype.is_float
@@ -178,7 +179,7 @@ def _fence(m: Maker) -> None:
 
 @statement(1.5, lambda m: m.traits.reports)
 def _report(m: Maker) -> None:
-    """An assertion, most of which hold."""
+    """An assertion; most of them hold."""
     b, type = m.builder, Scalar(dtypes.i32)
     number = m.pick([77, 12345, 0]) if m.chance(0.3) else 987654
     condition = b.emit("eq", m.value(type), b.const(number, type))

@@ -1,7 +1,7 @@
-"""Plants compiler bugs one at a time and counts the programs until each is found: a test of the fuzzer itself.
+"""Mutation testing of the fuzzer: plants compiler bugs one at a time and counts the programs until each is found.
 
-Enters: a Python file with a list `BUGS` of objects with `name`, `text` and `plant()`, which changes the compiler of the
-process. Leaves: a line per bug, and how many were found.
+The bugs come from a Python file with a list `BUGS` of objects with `name`, `text` and `plant()`, which modifies the
+compiler of the current process. Prints a line per bug and the number found.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ __all__ = ["find_bug", "run_planted"]
 def find_bug(
     path: str, name: str, *, seed: int, programs: int, devices: tuple[str, ...], jobs: int = 1, statements: int = 0
 ) -> tuple[int, dict[str, Any] | None]:
-    """Programs run until the bug was found, and the answer that shows it (None: not found).
+    """Return the number of programs run until the bug was found, and the answer that shows it (None: not found).
 
-    Raises ArgumentError for a name that isn't in the list: workers would die of it, which looks like a finding.
+    Raises ArgumentError for an unknown bug: workers would die of it, which would look like a finding.
     """
     from .command import requests
 
-    known = [bug.name for bug in load_planted(path).BUGS]
-    if name not in known:
-        raise ArgumentError(f"{path} plants no {name!r}: choose one of {', '.join(known)}")
+    names = [bug.name for bug in load_planted(path).BUGS]
+    if name not in names:
+        raise ArgumentError(f"{path} plants no {name!r}: choose one of {', '.join(names)}")
     crew = Crew(Config(devices, path, name, shrink_seconds=0.0), jobs)
     count = 0
-    found: dict[str, Any] | None = None
+    failure: dict[str, Any] | None = None
     for answer in crew.run(requests(seed, programs, statements)):
-        count += found is None
-        if "stage" in answer and found is None:
-            found = answer
+        count += failure is None
+        if "stage" in answer and failure is None:
+            failure = answer
             crew.stop()
-    return count, found
+    return count, failure
 
 
 def run_planted(path: str, part: str, options: argparse.Namespace) -> int:
-    """All bugs of a list; status 0 where every one was found."""
+    """Run all bugs of a list. Returns 0 if every one was found."""
     from .command import device_names
 
     bugs = [bug for bug in load_planted(path).BUGS if part in bug.name]
@@ -50,15 +50,15 @@ def run_planted(path: str, part: str, options: argparse.Namespace) -> int:
     missed = []
     for bug in bugs:
         start = time.monotonic()
-        count, found = find_bug(
+        count, failure = find_bug(
             path, bug.name, seed=options.seed, programs=options.programs, devices=devices, jobs=options.jobs
         )
         seconds = time.monotonic() - start
-        if found is None:
+        if failure is None:
             missed.append(bug.name)
             say(f"{bug.name:34} not found in {count} programs, {seconds:.0f} s")
         else:
-            text = found["text"].splitlines()[0][:90]
-            say(f"{bug.name:34} found after {count:4} programs, {seconds:.0f} s: {found['stage']}: {text}")
+            text = failure["text"].splitlines()[0][:90]
+            say(f"{bug.name:34} found after {count:4} programs, {seconds:.0f} s: {failure['stage']}: {text}")
     say(f"{len(bugs) - len(missed)} of {len(bugs)} planted bugs found within {options.programs} programs")
     return 1 if missed else 0

@@ -1,8 +1,8 @@
-"""A generated program: a module in high form, its grid, and the memory that it runs on; also as text.
+"""Generated programs: a module in high form, its grid and its memory; with a text format.
 
-Enters: a module, a `Layout` for each array parameter, a seed. Leaves: `Program`, its arguments (`Memory`), and a text
-that `parse_program` reads back: comments with the parts that aren't IR, then the IR. Arguments follow from the program
-alone, so that a text is all that it takes to run a program again.
+`Program` has a `Layout` for each array parameter; its arguments (`Memory`) are determined by the program alone, so the
+text is sufficient to rerun it. The text that `parse_program` reads consists of comments with the parts that aren't IR,
+then the IR.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ Triple = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How an array lies in memory.
+    """The memory layout of an array.
 
-    `shape` in elements; `strides` in elements, signed; the first element lies `first` elements into a buffer of
-    `total`. `like` is the number of the parameter whose buffer this one shares (-1: its own). `fill` is "data",
-    "zeros", "ones" (all bits), or "small" (whole numbers from -4 to 4, from 0 on where the type has no sign).
+    `shape` and `strides` (signed) are in elements; the first element is at offset `first` in a buffer of `total`
+    elements. `like` is the index of the parameter whose buffer this one shares (-1: none). `fill` is "data", "zeros",
+    "ones" (all bits), or "small" (integers from -4 to 4, from 0 for unsigned types).
     """
 
     shape: tuple[int, ...]
@@ -47,12 +47,12 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A kernel with everything that a run needs.
+    """A kernel with everything needed to run it.
 
-    `layouts` has one entry per parameter, None for scalars. `tolerances`: by number of the parameter, for arrays whose
-    last axis holds results of inexact operations, the error bound of each column in ULP and the number of the parameter
-    that holds the scale of each result (-1: the result itself is its scale). `movable`: the kernel gives the same in
-    workgroups of other sizes. `lane_free`: the same in subgroups of other sizes.
+    `layouts` has one entry per parameter, None for scalars. `tolerances` is for arrays whose last axis holds results of
+    inexact operations: it maps the parameter index to the error bound of each column in ULP and the index of the
+    parameter with the scale of each result (-1: the result itself). `movable` is True if other workgroup sizes give the
+    same results, `lane_free` if other subgroup sizes do.
     """
 
     module: Module
@@ -65,25 +65,25 @@ class Program:
 
     @property
     def local(self) -> Triple:
-        """The workgroup's size."""
+        """The workgroup size."""
         x, y, z = self.module.kernel.attrs["local_size"]
         return x, y, z
 
     def with_module(self, module: Module) -> Program:
-        """The same memory and grid for another module."""
+        """Return the program with the same memory and grid and another module."""
         return replace(self, module=module)
 
 
 @dataclass(slots=True)
 class Memory:
-    """The arguments of one run: flat buffers by parameter (shared ones are one object), scalars by parameter."""
+    """The arguments of one run: flat buffers by parameter (one object if shared), scalars by parameter."""
 
     buffers: dict[int, npt.NDArray[Any]]
     scalars: dict[int, Any]
 
     @staticmethod
     def of(program: Program) -> Memory:
-        """Fresh arguments, the same each time."""
+        """Return fresh arguments, the same for every call."""
         memory = Memory({}, {})
         random = np.random.default_rng(program.seed & 0x7FFFFFFF)
         for number, (param, layout) in enumerate(zip(program.module.kernel.params, program.layouts, strict=True)):
@@ -98,13 +98,13 @@ class Memory:
         return memory
 
     def copy(self) -> Memory:
-        """A copy that keeps what is shared shared."""
-        made: dict[int, npt.NDArray[Any]] = {}
-        copies = {number: made.setdefault(id(b), b.copy()) for number, b in self.buffers.items()}
+        """Return a copy that preserves the sharing of buffers."""
+        copied: dict[int, npt.NDArray[Any]] = {}
+        copies = {number: copied.setdefault(id(b), b.copy()) for number, b in self.buffers.items()}
         return Memory(copies, dict(self.scalars))
 
     def arguments(self, program: Program) -> list[Any]:
-        """What the interpreter takes: views of the buffers, numbers."""
+        """Return the arguments for the interpreter: views of the buffers, and scalars."""
         values: list[Any] = []
         for number, (param, layout) in enumerate(zip(program.module.kernel.params, program.layouts, strict=True)):
             if layout is None:
@@ -126,13 +126,13 @@ _FLOATS = np.array([0.0, -0.0, -0.0, 1.0, -1.0, 2.0, 0.5, 3.25, -7.0, 1.5, -2.5,
 _TIES = np.array(
     [1 + 2.0**-11, 1 + 2.0**-8, 1 + 2.0**-11 + 2.0**-30, -3 - 2.0**-10 + 2.0**-40, 1 + 2.0**-24 + 2.0**-50]
 )
-"""Halfway between two numbers of a narrower type, or so near that a second rounding takes them for it."""
+"""Values halfway between two numbers of a narrower type, or so close to it that double rounding goes wrong."""
 _RARE = np.array([np.inf, -np.inf, np.nan, 65504.0, 1e5, -1e5])
 _INTS = np.array([0, 1, -1, 2, 3, 5, 7, 8, 100, 127, -128, 128, 255, -3, 31, 32, 1000, -1000])
 
 
 def contents(random: np.random.Generator, element: Scalar | Vector, layout: Layout) -> npt.NDArray[Any]:
-    """A buffer for an array: flat, components of vectors side by side."""
+    """Return a flat buffer for an array, with vector components adjacent."""
     count = layout.total * (element.size if isinstance(element, Vector) else 1)
     dtype = element.dtype
     if layout.fill == "zeros":
@@ -149,7 +149,7 @@ def contents(random: np.random.Generator, element: Scalar | Vector, layout: Layo
 
 
 def numbers(random: np.random.Generator, dtype: DType, count: int) -> npt.NDArray[Any]:
-    """Numbers of a type as they lie in memory; no subnormals."""
+    """Return random numbers in the type's storage format, without subnormals."""
     if dtype.kind == "bool":
         return random.integers(0, 2, count).astype(np.bool_)
     if dtype.is_float:
@@ -168,7 +168,7 @@ def numbers(random: np.random.Generator, dtype: DType, count: int) -> npt.NDArra
 
 
 def scalar_of(random: np.random.Generator, dtype: DType) -> Any:
-    """A number for a scalar parameter."""
+    """Return a random value for a scalar parameter."""
     if dtype is dtypes.bf16:
         return float(to_bf16(np.float32(random.choice(_FLOATS))))
     return numbers(random, dtype, 1)[0].item()
@@ -180,7 +180,7 @@ _HEAD = "// program: "
 
 
 def program_text(program: Program, notes: Sequence[str] = ()) -> str:
-    """The program as text; `notes` become comments at the top."""
+    """Return the program as text; `notes` become comments at the top."""
     parts = {
         "groups": program.groups,
         "layouts": [asdict(layout) if layout is not None else None for layout in program.layouts],
@@ -194,7 +194,7 @@ def program_text(program: Program, notes: Sequence[str] = ()) -> str:
 
 
 def parse_program(text: str) -> Program:
-    """Reads what `program_text` wrote. Raises VkjitError for IR that can't be parsed, ValueError without a head."""
+    """Parse the output of `program_text`. Raises VkjitError for invalid IR, ValueError without a header."""
     heads = [line[len(_HEAD) :] for line in text.splitlines() if line.startswith(_HEAD)]
     if len(heads) != 1:
         raise ValueError(f"expected one line that starts with {_HEAD!r}, found {len(heads)}")

@@ -1,8 +1,8 @@
-"""What launches promise compilers about arguments, stated for generated programs as launches state it; and checked.
+"""Facts about arguments that launches guarantee to the compiler, for generated programs.
 
-Enters: a program, or a module and layouts. Leaves: the kernel's attributes `backward`, `narrow` and `aligned`, and arrays of
-type `contiguous`. Holds: a program that is launched promises nothing that its memory doesn't keep, and hides nothing that
-compilers rely on: `backward` says that a stride is negative, and code without it may be wrong for such arrays.
+Sets the kernel attributes `backward`, `narrow` and `aligned`, and the `contiguous` flag of array types, and checks
+them. A launched program must not claim facts that its memory violates, nor omit facts that the compiler relies on:
+`backward` says that a stride is negative, and code compiled without it may be wrong for such arrays.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ __all__ = ["broken_promises", "promised"]
 
 _SALT = 0xA11C
 _NARROW, _ALIGNED, _CONTIGUOUS = 0.6, 0.4, 0.5
-"""How often each is promised where it holds, or can be made to hold."""
+"""Probability of each fact being claimed if it holds or can be made to hold."""
 
 
 def promised(program: Program) -> Program:
-    """The program with promises that hold; some of its arrays lie elsewhere then, for `aligned` to hold. The same in every
-    process, and whatever else makes use of the seed."""
+    """Return the program with random facts that hold; some array layouts are changed to make `aligned` hold. The result
+    depends on the seed only, independently of its other uses.
+    """
     random = Random(program.seed ^ _SALT)
     kernel = program.module.kernel
     narrow, aligned = random.random() < _NARROW, random.random() < _ALIGNED
@@ -48,7 +49,9 @@ def promised(program: Program) -> Program:
 
 
 def broken_promises(kernel: Function, layouts: Sequence[Layout | None]) -> list[str]:
-    """What a kernel's attributes and types promise of its arrays, or don't say of them, and isn't so."""
+    """Return the facts that the kernel's attributes and types claim but the arrays violate, and required ones that are
+    missing.
+    """
     broken = []
     if _is_backward(layouts) and not kernel.attrs.get("backward"):
         broken.append("an array has a negative stride, and the kernel's attribute `backward` isn't set")
@@ -77,7 +80,7 @@ def _is_contiguous(layout: Layout) -> bool:
 
 
 def _lanes(param: Value) -> int:
-    """Elements whose bytes are the least multiple of the alignment of rows."""
+    """Return the smallest number of elements whose size in bytes is a multiple of the row alignment."""
     assert isinstance(param.type, Array)
     size = param.type.element.size if isinstance(param.type.element, Vector) else 1
     item = param.type.dtype.itemsize * size
@@ -85,21 +88,20 @@ def _lanes(param: Value) -> int:
 
 
 def _is_aligned(param: Value, layout: Layout | None) -> bool:
-    """Whether an array, and each of its rows, begins at a multiple of 16 bytes of its buffer."""
+    """True if the array and each of its rows start at a multiple of 16 bytes in the buffer."""
     if layout is None:
         return True
     lanes = _lanes(param)
     steps = layout.strides[:-1]
-    if _is_contiguous(
-        layout
-    ):  # kernels may work out the strides from the extents, whatever those of axes of length 1 are
+    if _is_contiguous(layout):  # the compiler may compute the strides from the extents, even for axes of length 1
         steps = layout.shape[-1:] if len(layout.shape) > 1 else ()
     return not any(step % lanes for step in (*steps, layout.first))
 
 
 def _aligned(param: Value, layout: Layout | None) -> Layout | None:
-    """A layout with the same shape and signs, in C order, whose rows begin at multiples of 16 bytes where its type leaves
-    the choice."""
+    """Return a layout with the same shape and stride signs, in C order, whose rows are aligned to 16 bytes where the
+    type permits.
+    """
     if layout is None:
         return None
     lanes = _lanes(param)

@@ -1,8 +1,9 @@
-"""Makes a failing program small: drops statements, branches, loops, simplifies constants, as long as it still fails.
+"""Reduction of failing programs: removes statements, branches and loops and simplifies constants while the failure
+persists.
 
-Enters: a program and a test that says whether a candidate fails in the same way. Leaves: the smallest failing program
-found within the time. Candidates are valid IR; values named `row` and `slot` stay what they are, and barriers stay while
-memory is shared, so that a candidate has no races that the program hadn't.
+`shrink` takes a program and a predicate that is True if a candidate fails in the same way, and returns the smallest
+failing program found within the time limit. Candidates are valid IR. The values named `row` and `slot` and barriers
+around shared memory are kept, so that reduction introduces no races.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Fails = Callable[[Program], bool]
 
 
 def shrink(program: Program, fails: Fails, seconds: float = 60.0) -> Program:
-    """The smallest program found."""
+    """Return the smallest failing program found."""
     deadline = time.monotonic() + seconds
     changed = True
     while changed and time.monotonic() < deadline:
@@ -42,7 +43,7 @@ def shrink(program: Program, fails: Fails, seconds: float = 60.0) -> Program:
 
 
 def _valid(program: Program, module: Module | None) -> Program | None:
-    """The candidate without what nobody uses, if it is valid IR and smaller."""
+    """Return the candidate without dead code if it is valid IR and smaller, else None."""
     if module is None:
         return None
     _sweep(module)
@@ -52,7 +53,7 @@ def _valid(program: Program, module: Module | None) -> Program | None:
 
 
 def _ends(module: Module) -> bool:
-    """Whether open loops count down, as those of generated programs do, and bounds of others are small."""
+    """True if open loops count down, as generated ones do, and the bounds of counted loops are small."""
     ops = [op for function in module.all_functions() for op in function.body.walk()]
     small = all(_is_short(op) for op in ops if op.name == "for")
     return small and all(_counts_down(op) for op in ops if op.name == "loop")
@@ -62,13 +63,13 @@ MOST_ROUNDS = 64
 
 
 def _is_short(loop: Op) -> bool:
-    """Whether a range has few rounds by its constants and by the masks that hold its ends down."""
+    """True if constants and masks bound the range to a small number of iterations."""
     low, high = (_end_of(v) for v in loop.operands[:2])
     return low is not None and high is not None and abs(low - high) <= MOST_ROUNDS
 
 
 def _end_of(value: Value) -> int | None:
-    """The number, or the largest one, of an end of a range; None where nothing holds it down."""
+    """Return the value, or an upper bound, of an end of a range; None if it isn't bounded."""
     if is_constant(value):
         return int(constant_of(value))
     op = value.op
@@ -105,7 +106,7 @@ def _is_one(value: Value) -> bool:
 
 
 def _weight(module: Module) -> tuple[int, int]:
-    """Operations, and how plain constants are."""
+    """Return the number of operations, and of constants other than 0 and 1."""
     ops = [op for f in module.all_functions() for op in f.body.walk()]
     plain = sum(op.name == "const" and op.attrs["value"] not in (0, 1) for op in ops)
     return len(ops), plain
@@ -116,12 +117,12 @@ _KEPT = frozenset({"barrier", "shared", "local", "linear"})
 
 
 def _is_fixed(op: Op) -> bool:
-    """Operations that make `row` and `slot`, and those without which there would be races."""
+    """True for operations that compute `row` and `slot`, and for those whose removal could introduce races."""
     return op.name in _KEPT or any(_is_place(r) for r in op.results)
 
 
 def _is_place(value: Value) -> bool:
-    """Sums and products of ids: what `row` and `slot` are made of."""
+    """True for sums and products of ids, from which `row` and `slot` are computed."""
     op = value.op
     if op is None:
         return False
@@ -131,18 +132,18 @@ def _is_place(value: Value) -> bool:
 
 
 def _places(module: Module) -> list[tuple[Region, int]]:
-    """Every operation's region and position, inner ones later."""
-    found: list[tuple[Region, int]] = []
+    """Return the region and position of every operation, in preorder."""
+    locations: list[tuple[Region, int]] = []
 
     def visit(region: Region) -> None:
         for position, op in enumerate(region.ops):
-            found.append((region, position))
+            locations.append((region, position))
             for inner in op.regions:
                 visit(inner)
 
     for function in module.all_functions():
         visit(function.body)
-    return found
+    return locations
 
 
 def _body(module: Module, region: Region) -> Function:
@@ -153,7 +154,7 @@ def _body(module: Module, region: Region) -> Function:
 
 
 def _removed(module: Module, places: Sequence[int]) -> Module | None:
-    """A copy without some operations; what used them uses zeros."""
+    """Return a copy without some operations; their results are replaced by zeros."""
     copy = clone_module(module)
     table = _places(copy)
     chosen: dict[int, tuple[Region, set[int]]] = {}
@@ -185,9 +186,9 @@ def _zero(builder: Builder, value: Value) -> Value:
 
 
 def _without_chunks(program: Program) -> Iterator[Module | None]:
-    """Runs of operations, long ones first."""
+    """Remove runs of operations, long ones first."""
     table = _places(program.module)
-    removable = [n for n, (region, p) in enumerate(table) if _may_go(region, p)]
+    removable = [n for n, (region, p) in enumerate(table) if _is_removable(region, p)]
     size = max(len(removable) // 2, 1)
     while size >= 3:
         for start in range(len(removable) - size, -1, -size):
@@ -195,7 +196,7 @@ def _without_chunks(program: Program) -> Iterator[Module | None]:
         size //= 2
 
 
-def _may_go(region: Region, position: int) -> bool:
+def _is_removable(region: Region, position: int) -> bool:
     op = region.ops[position]
     following = region.ops[position + 1].name if position + 1 < len(region.ops) else ""
     terminator = position == len(region.ops) - 1
@@ -203,11 +204,11 @@ def _may_go(region: Region, position: int) -> bool:
 
 
 def _without_ops(program: Program) -> Iterator[Module | None]:
-    """Single operations, last ones first; operations replaced by one of their operands."""
+    """Remove single operations, last ones first; replace operations by one of their operands."""
     table = _places(program.module)
     for number in range(len(table) - 1, -1, -1):
         region, position = table[number]
-        if _may_go(region, position):
+        if _is_removable(region, position):
             yield _removed(program.module, [number])
     for number in range(len(table) - 1, -1, -1):
         region, position = table[number]
@@ -227,7 +228,7 @@ def _forwarded(module: Module, number: int, place: int) -> Module:
 
 
 def _without_control(program: Program) -> Iterator[Module | None]:
-    """Branches replaced by one of their sides, loops by their first round, exits by the regular end."""
+    """Replace branches by one of their sides and loops by their first iteration."""
     table = _places(program.module)
     for number, (region, position) in enumerate(table):
         op = region.ops[position]
@@ -261,7 +262,7 @@ def _inlined(module: Module, number: int, side: int) -> Module:
 
 
 def _plainer_constants(program: Program) -> Iterator[Module | None]:
-    """Constants as 0 or 1, but for those that `row` and `slot` are made of."""
+    """Replace constants by 0 or 1, except those that fixed operations use."""
     kept = {v for f in program.module.all_functions() for op in f.body.walk() if _is_fixed(op) for v in op.operands}
     for number, (region, position) in enumerate(_places(program.module)):
         op = region.ops[position]
@@ -279,7 +280,7 @@ _PURE = frozenset({"const", "poison", "extent", "stride", "global_id", "local_id
 
 
 def _sweep(module: Module) -> None:
-    """Drops operations without effect whose results nobody uses, and functions that nobody calls."""
+    """Remove unused operations without side effects, and functions that aren't called."""
     for function in module.all_functions():
         before = -1
         while before != sum(1 for _ in function.body.walk()):

@@ -1,9 +1,9 @@
-"""Makes programs that work on tiles: loads at edges, elementwise regions, reductions, scans, products, other shapes, loops
-and branches that hand tiles on, stores, scatters.
+"""Generation of programs on tiles: masked loads, elementwise regions, reductions, scans, matrix products, shape
+changes, loops and branches that carry tiles, stores, scatters.
 
-Enters: a seed. Leaves: a `Program`. Every value is exact, whatever order sums are made in: floats are small whole numbers,
-held small after every operation that makes them larger; integers wrap. Each workgroup (or subgroup) writes elements of its
-own, and counters only by atomic additions of integers.
+Every value is exact, independently of the order of sums: floats are small integers, clamped after each operation that
+enlarges them; integers wrap. Each workgroup (or subgroup) writes only its own elements, and counters only by atomic
+integer additions.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _GROUPS: list[Triple] = [(1, 1, 1), (2, 1, 1), (3, 1, 1), (2, 2, 1)]
 _SIZES = (1, 2, 3, 4, 5, 8, 8, 11, 16, 16, 32)
 _DTYPES = (dtypes.f32, dtypes.i32, dtypes.f64, dtypes.f16, dtypes.i8, dtypes.u32, dtypes.i64, dtypes.u16, dtypes.bf16)
 _BOUND, _FACTOR_BOUND = 16, 4
-_MOST = 1024
-"""Elements of a tile."""
+_MAX_ELEMENTS = 1024
+"""Maximum number of elements of a tile."""
 
 
 def generate_tiles(seed: int, statements: int = 0) -> Program:
-    """The program that follows from a seed."""
+    """Return the program of a seed."""
     random = Random(seed)
     scope = "subgroup" if random.random() < 0.2 else "workgroup"
     local = random.choice(_LOCAL_LANES if scope == "subgroup" else _LOCAL)
@@ -52,7 +52,7 @@ def generate_tiles(seed: int, statements: int = 0) -> Program:
 
 
 class _Build:
-    """One program. `tiles` are the tiles that there are, `stores` those that have to be stored in the end."""
+    """Builds one program. `tiles` are the tiles in scope, `stored` those already stored."""
 
     def __init__(self, random: Random, scope: str, local: Triple, groups: Triple, statements: int) -> None:
         self.random, self.scope = random, scope
@@ -64,11 +64,11 @@ class _Build:
         self.tiles: list[Value] = []
         self.stored: set[Value] = set()
         self.number: Value | None = None
-        self.most = 64 if scope == "subgroup" else min(_MOST, 128 * local[0] * local[1])
+        self.most = 64 if scope == "subgroup" else min(_MAX_ELEMENTS, 128 * local[0] * local[1])
         self.palette = random.sample(_DTYPES, 3) + [random.choice([dtypes.f32, dtypes.i32])]
 
     def program(self, seed: int) -> Program:
-        """Builds it."""
+        """Build the program."""
         self.number = self.unit()
         for _ in range(2):
             self.load()
@@ -82,9 +82,9 @@ class _Build:
         lane_free = self.scope == "workgroup"
         return promised(Program(Module(kernel), self.groups, tuple(self.layouts), seed, lane_free=lane_free))
 
-    # -- what there is
+    # -- values in scope
     def unit(self) -> Value:
-        """The number of the workgroup, or of the subgroup, in the grid."""
+        """Return the linear index of the workgroup, or of the subgroup, in the grid."""
         b = self.b
         x, y, _ = self.groups
         number = b.emit("group_id", dim=0)
@@ -96,7 +96,7 @@ class _Build:
 
     @property
     def units(self) -> int:
-        """The most that there can be of them."""
+        """The maximum number of units (workgroups or subgroups)."""
         count = self.groups[0] * self.groups[1]
         return count if self.scope == "workgroup" else count * self.local[0] // 4
 
@@ -121,8 +121,8 @@ class _Build:
         return value.type
 
     def pick(self, test: Callable[[Tile], bool] = lambda _: True) -> Value | None:
-        found = [t for t in self.tiles if test(self.kind(t))]
-        return self.random.choice(found) if found else None
+        candidates = [t for t in self.tiles if test(self.kind(t))]
+        return self.random.choice(candidates) if candidates else None
 
     def keep(self, value: Value) -> Value:
         self.tiles.append(value)
@@ -147,7 +147,7 @@ class _Build:
         self.random.choice(choices)()
 
     def load(self) -> None:
-        """A slice at the edge of an array, or beyond it."""
+        """Load a slice at the boundary of an array or beyond it."""
         dtype, shape = self.random.choice(self.palette), self.shape()
         self.keep(self.loaded(dtype, shape))
 
@@ -179,7 +179,7 @@ class _Build:
         return b.emit("tile_load", array, *starts, *lengths, self.constant(dtype), axes=tuple(axes), type=kind)
 
     def mapped(self) -> None:
-        """An elementwise region of one to three tiles that broadcast."""
+        """An elementwise region over one to three broadcast tiles."""
         first = self.pick()
         if first is None:
             return
@@ -203,7 +203,7 @@ class _Build:
     def map(
         self, operands: list[Value], shape: tuple[int, ...], body: Callable[[list[Value], list[Value]], Value]
     ) -> Value:
-        """A `tile_map` whose region `body(positions, elements)` gives."""
+        """Emit a `tile_map` whose region is built by `body(positions, elements)`."""
         kinds = [self.kind(o) for o in operands]
         region = Region([*[INDEX] * len(shape), *[Scalar(k.dtype) for k in kinds]])
         with self.b.at(region):
@@ -214,7 +214,7 @@ class _Build:
         return self.b.op("tile_map", *operands, types=[kind], regions=[region], type=kind).result
 
     def expression(self, positions: list[Value], elements: list[Value]) -> Value:
-        """Some arithmetic on elements and positions; the result is small."""
+        """Emit arithmetic on elements and positions; the result is clamped."""
         b, random = self.b, self.random
         value = elements[0] if elements else b.cast(random.choice(positions), dtypes.i32)
         for _ in range(random.randint(1, 3)):
@@ -228,33 +228,33 @@ class _Build:
         if dtype.kind == "bool":
             return b.cast(value, dtypes.i32)
         other = random.choice([*elements, b.cast(random.choice(positions), dtypes.i32), self.constant(dtype)])
-        way = random.random()
-        if way < 0.15:
+        draw = random.random()
+        if draw < 0.15:
             target = random.choice([d for d in self.palette if d is not dtypes.index])
             return b.cast(self.small(value), target)
         other = self.like(other, dtype)
-        if way < 0.3:
+        if draw < 0.3:
             yes, no = Region(), Region()
             with b.at(yes):
                 b.op("yield", b.emit("add", value, other))
             with b.at(no):
                 b.op("yield", value)
             return b.op("if", b.emit("lt", value, other), types=[value.type], regions=[yes, no]).result
-        if way < 0.45:
+        if draw < 0.45:
             return b.emit("select", b.emit("le", other, value), other, value)
         return self.small(
             b.emit(random.choice(["add", "sub", "mul", "min", "max"]), self.small(value), self.small(other))
         )
 
     def like(self, value: Value, dtype: DType) -> Value:
-        """A small value in another type."""
+        """Convert a clamped value to another type."""
         assert isinstance(value.type, Scalar)
         if value.type.dtype is dtype:
             return value
         return self.b.cast(self.small(value), dtype)
 
     def small(self, value: Value, bound: int = _BOUND) -> Value:
-        """Held between -bound and bound, so that floats stay exact; integers need it only to fit narrower types."""
+        """Clamp between -bound and bound, so that floats stay exact; integers need it only to fit narrower types."""
         assert isinstance(value.type, Scalar)
         dtype = value.type.dtype
         if dtype.kind == "bool":
@@ -265,15 +265,15 @@ class _Build:
         return self.b.emit("max", self.b.emit("min", value, high), low)
 
     def bounded(self, tile: Value, bound: int = _BOUND) -> Value:
-        """A tile of small values."""
+        """Clamp the elements of a tile."""
         return self.map([tile], self.kind(tile).shape, lambda _at, elements: self.small(elements[0], bound))
 
     def full(self) -> None:
-        """A tile from nothing, or from positions."""
+        """A tile of a constant, or computed from positions."""
         shape = self.shape()
         if self.random.random() < 0.5:
-            made = self.constant(self.random.choice(self.palette))
-            self.keep(self.map([], shape, lambda _at, _elements: made))
+            value = self.constant(self.random.choice(self.palette))
+            self.keep(self.map([], shape, lambda _at, _elements: value))
         else:
             self.keep(self.map([], shape, self.expression))
 
@@ -286,13 +286,13 @@ class _Build:
         ops = ["min", "max"]
         if kind.dtype.kind == "bool":
             ops = ["and", "or"]
-        elif kind.size <= 64 or kind.dtype.bits >= 32:  # sums of more halves aren't exact
+        elif kind.size <= 64 or kind.dtype.bits >= 32:  # sums of more f16 values aren't exact
             ops += ["add", "add"]
         if kind.dtype.is_integer:
             ops += ["mul", "xor", "or"]
         target = Tile(kind.dtype, reduced_shape(kind.shape, axis), self.scope)
-        found = self.b.emit("tile_reduce", tile, op=self.random.choice(ops), axis=axis, type=target)
-        self.keep(self.bounded(found))
+        result = self.b.emit("tile_reduce", tile, op=self.random.choice(ops), axis=axis, type=target)
+        self.keep(self.bounded(result))
 
     def argument(self) -> None:
         tile = self.pick(lambda k: k.dtype.kind != "bool")
@@ -301,8 +301,8 @@ class _Build:
         kind = self.kind(tile)
         axis = self.random.randrange(len(kind.shape))
         target = Tile(dtypes.index, reduced_shape(kind.shape, axis), self.scope)
-        found = self.b.emit("tile_argument", tile, op=self.random.choice(["min", "max"]), axis=axis, type=target)
-        self.keep(self.map([found], target.shape, lambda _at, elements: self.b.cast(elements[0], dtypes.i32)))
+        indices = self.b.emit("tile_argument", tile, op=self.random.choice(["min", "max"]), axis=axis, type=target)
+        self.keep(self.map([indices], target.shape, lambda _at, elements: self.b.cast(elements[0], dtypes.i32)))
 
     def scanned(self) -> None:
         tile = self.pick(lambda k: k.dtype.kind != "bool" and k.dtype.bits >= 32)
@@ -338,7 +338,7 @@ class _Build:
         self.keep(self.b.emit("tile_reshape", tile, type=Tile(kind.dtype, tuple(shape), self.scope)))
 
     def product(self) -> None:
-        """A product of what there is, or of slices."""
+        """A matrix product of tiles in scope or of loaded slices."""
         random = self.random
         total = random.choice([dtypes.f32, dtypes.f32, dtypes.i32, dtypes.f64])
         factors = {"f32": (dtypes.f16, dtypes.bf16, dtypes.f32), "i32": (dtypes.i8, dtypes.i32), "f64": (dtypes.f64,)}
@@ -354,26 +354,26 @@ class _Build:
         self.keep(self.bounded(self.b.emit("tile_mma", *sides, acc, type=kind)))
 
     def factor(self, dtype: DType, shape: tuple[int, ...]) -> Value:
-        found = self.pick(lambda k: k.shape == shape and k.dtype is dtype)
-        if found is not None and self.random.random() < 0.6:
-            return self.bounded(found, _FACTOR_BOUND)
+        existing = self.pick(lambda k: k.shape == shape and k.dtype is dtype)
+        if existing is not None and self.random.random() < 0.6:
+            return self.bounded(existing, _FACTOR_BOUND)
         return self.loaded(dtype, shape)
 
     def element(self) -> None:
-        """One element, which becomes part of a tile again."""
+        """Read one element and combine it with a tile."""
         tile = self.pick(lambda k: k.dtype.kind != "bool")
         if tile is None:
             return
         kind = self.kind(tile)
         at = [self.b.index(self.random.randrange(size)) for size in kind.shape]
-        found = self.b.emit("tile_get", tile, *at, type=Scalar(kind.dtype))
+        scalar = self.b.emit("tile_get", tile, *at, type=Scalar(kind.dtype))
         other = self.pick(lambda k: k.dtype is kind.dtype)
         assert other is not None
         shape = self.kind(other).shape
-        self.keep(self.map([other], shape, lambda _at, elements: self.small(self.b.emit("sub", elements[0], found))))
+        self.keep(self.map([other], shape, lambda _at, elements: self.small(self.b.emit("sub", elements[0], scalar))))
 
     def gathered(self) -> None:
-        """Elements of an array at positions that a tile holds."""
+        """Gather elements of an array at the indices in a tile."""
         tile = self.pick(lambda k: k.dtype is dtypes.i32)
         if tile is None:
             return
@@ -381,7 +381,7 @@ class _Build:
         extent = self.random.randint(1, 12)
         layout = layouts.strided((extent,), self.random, written=False, fill="small")
         array = self.param(Array(Scalar(dtype), 1, access="in", restrict=True), layout)
-        rest = self.constant(dtype)
+        default = self.constant(dtype)
 
         def body(_at: list[Value], elements: list[Value]) -> Value:
             b = self.b
@@ -390,14 +390,14 @@ class _Build:
             with b.at(inside):
                 b.op("yield", b.emit("load", array, place))
             with b.at(outside):
-                b.op("yield", rest)
+                b.op("yield", default)
             test = b.emit("and", b.emit("ge", place, b.index(0)), b.emit("lt", place, b.emit("extent", array, axis=0)))
             return b.op("if", test, types=[Scalar(dtype)], regions=[inside, outside]).result
 
         self.keep(self.map([tile], self.kind(tile).shape, body))
 
     def scattered(self) -> None:
-        """Counts at positions that a tile holds."""
+        """Add each element of a tile atomically to an array, at an index derived from its value."""
         tile = self.pick(lambda k: k.dtype is dtypes.i32)
         if tile is None:
             return
@@ -418,7 +418,7 @@ class _Build:
             self.store(tile)
 
     def store(self, tile: Value) -> None:
-        """Writes a tile to where this unit's are; the last one's is cut off."""
+        """Store a tile to this unit's part of an array; the store of the last unit may be partial."""
         self.stored.add(tile)
         b, kind = self.b, self.kind(tile)
         if kind.dtype is dtypes.index:
@@ -437,26 +437,26 @@ class _Build:
             stop = b.emit("min", b.emit("add", start, b.index(size)), b.emit("extent", array, axis=axis))
             lengths.append(b.emit("max", b.emit("sub", stop, start), b.index(0)))
         b.op("tile_store", array, *starts, *lengths, tile, axes=tuple(range(len(extents))))
-        if self.random.random() < 0.3:  # what was written is read again, by others of the scope
+        if self.random.random() < 0.3:  # read back what other invocations of the scope wrote
             again = [b.emit("mul", self.number, b.index(kind.shape[0])), *starts[1:]]
-            rest = self.constant(kind.dtype)
-            self.keep(b.emit("tile_load", array, *again, *lengths, rest, axes=tuple(range(len(extents))), type=kind))
+            padding = self.constant(kind.dtype)
+            self.keep(b.emit("tile_load", array, *again, *lengths, padding, axes=tuple(range(len(extents))), type=kind))
             self.stored.add(self.tiles[-1])
 
     # -- control flow
     def inner(self, region: Region, depth: int, count: int) -> list[Value]:
-        """Statements in a region; gives the tiles that they leave."""
-        saved, known = self.tiles, set(self.tiles)
+        """Build statements in a region and return the tiles that they add."""
+        saved, before = self.tiles, set(self.tiles)
         self.tiles = list(saved)
         with self.b.at(region):
             for _ in range(count):
                 self.statement(depth + 1)
-        made = [t for t in self.tiles if t not in known]
+        added = [t for t in self.tiles if t not in before]
         self.tiles = saved
-        return made
+        return added
 
     def loop(self, depth: int) -> None:
-        """A few rounds that carry tiles."""
+        """A few iterations that carry tiles."""
         first = self.pick()
         if first is None:
             return
@@ -474,12 +474,12 @@ class _Build:
             b.op("continue", *following)
         self.tiles = saved
         bounds = (b.index(0), b.index(self.random.randint(0, 3)), b.index(1))
-        made = b.op("for", *bounds, *carried, types=[c.type for c in carried], regions=[body])
-        for result in made.results:
+        loop_op = b.op("for", *bounds, *carried, types=[c.type for c in carried], regions=[body])
+        for result in loop_op.results:
             self.keep(result)
 
     def changed(self, tile: Value, number: Value) -> Value:
-        """A tile that has something of the round's number."""
+        """Return a tile that depends on the iteration index."""
         kind = self.kind(tile)
         if kind.dtype.kind == "bool":
             return tile
@@ -490,7 +490,7 @@ class _Build:
         return self.map([tile], kind.shape, body)
 
     def branch(self, depth: int) -> None:
-        """Two ways, by a test that is the same in the whole unit."""
+        """A branch with a condition that is uniform over the unit."""
         tile = self.pick()
         if tile is None:
             return
@@ -499,13 +499,15 @@ class _Build:
         other = self.pick(lambda k: k.dtype is dtypes.i32)
         test = b.emit("lt", self.number, b.index(1))
         if other is not None:
-            found = b.emit("tile_get", other, *[b.index(0)] * len(self.kind(other).shape), type=Scalar(dtypes.i32))
-            test = b.emit("gt", found, b.const(0, dtypes.i32))
+            first_element = b.emit(
+                "tile_get", other, *[b.index(0)] * len(self.kind(other).shape), type=Scalar(dtypes.i32)
+            )
+            test = b.emit("gt", first_element, b.const(0, dtypes.i32))
         assert test.type == BOOL
         sides = [Region(), Region()]
         for side in sides:
-            made = self.inner(side, depth, self.random.randint(0, 2))
+            added = self.inner(side, depth, self.random.randint(0, 2))
             with b.at(side):
-                fits = [t for t in (*made, tile) if t.type == tile.type]
+                fits = [t for t in (*added, tile) if t.type == tile.type]
                 b.op("yield", self.random.choice(fits))
         self.keep(b.op("if", test, types=[tile.type], regions=sides).result)

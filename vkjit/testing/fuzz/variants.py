@@ -1,6 +1,6 @@
-"""Changes of a program that must not change what it does: dead code, swapped operands, workgroups of other sizes.
+"""Metamorphic transformations: dead code, swapped operands, other workgroup sizes.
 
-Enters: a program, a random generator. Leaves: another program (the module is a copy).
+Each takes a program and a random generator and returns a changed copy with the same results.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["other_workgroups", "swapped", "with_dead_code"]
 
 
 def swapped(program: Program, random: Random) -> Program:
-    """Operands of commutative operations in the other order, comparisons turned round."""
+    """Swap the operands of commutative operations and of comparisons."""
     module = clone_module(program.module)
     turned = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
     for function in module.all_functions():
@@ -35,12 +35,12 @@ def swapped(program: Program, random: Random) -> Program:
 
 
 def _picks(op: Op) -> bool:
-    """Operations that are commutative but for which of two zeros they give."""
+    """True for operations that are commutative except for the sign of a zero result."""
     return op.name in ("fmin", "fmax")
 
 
 def with_dead_code(program: Program, random: Random) -> Program:
-    """Operations whose results nobody uses, branches never taken, between the others."""
+    """Insert operations whose results are unused, and branches that are never taken."""
     module = clone_module(program.module)
     for function in module.all_functions():
         _insert(function.body, [], random)
@@ -48,48 +48,50 @@ def with_dead_code(program: Program, random: Random) -> Program:
 
 
 def _insert(region: Region, outside: list[Value], random: Random) -> None:
-    known = [*outside, *(a for a in region.args if isinstance(a.type, Scalar))]
+    visible = [*outside, *(a for a in region.args if isinstance(a.type, Scalar))]
     source, region.ops = region.ops, []
     for op in source:
         builder = Builder(region, op.loc)
         if op.name != "unreachable" and random.random() < 0.15:
-            _dead(builder, known, random)
+            _dead(builder, visible, random)
         for inner in op.regions:
-            _insert(inner, known, random)
+            _insert(inner, visible, random)
         region.ops.append(op)
-        known += [r for r in op.results if isinstance(r.type, Scalar)]
+        visible += [r for r in op.results if isinstance(r.type, Scalar)]
 
 
 def _dead(builder: Builder, known: list[Value], random: Random) -> None:
-    """One piece of dead code."""
+    """Emit a piece of dead code."""
     numbers = [v for v in known if v.type != BOOL]
     if not numbers:
         return
     value = random.choice(numbers)
     same = random.choice([v for v in numbers if v.type == value.type])
-    made = builder.emit(random.choice(["add", "sub", "mul", "min", "max"]), value, same)
+    result = builder.emit(random.choice(["add", "sub", "mul", "min", "max"]), value, same)
     if random.random() < 0.5:
-        builder.emit("eq", made, value)
+        builder.emit("eq", result, value)
         return
     yes, no = Region(), Region()
     inner = Builder(yes)
-    inner.op("yield", inner.emit("mul", made, made))
+    inner.op("yield", inner.emit("mul", result, result))
     Builder(no).op("yield", value)
     never = builder.const(False, BOOL)
     builder.op("if", never, types=[value.type], regions=[yes, no])
 
 
 def other_workgroups(program: Program, random: Random) -> Program | None:
-    """The same invocations in workgroups of another size; None where the kernel looks at its workgroups."""
+    """Return the program with the same invocations in workgroups of another size; None if results depend on the
+    workgroups.
+    """
     if not program.movable:
         return None
     local, groups = [], []
     for size, count in zip(program.local, program.groups, strict=True):
-        whole = size * count
-        fits = [n for n in range(1, whole + 1) if whole % n == 0]
+        extent = size * count
+        fits = [n for n in range(1, extent + 1) if extent % n == 0]
         chosen = random.choice(fits)
         local.append(chosen)
-        groups.append(whole // chosen)
+        groups.append(extent // chosen)
     module: Module = clone_module(program.module)
     module.kernel.attrs["local_size"] = tuple(local)
     triple: Triple = (groups[0], groups[1], groups[2])

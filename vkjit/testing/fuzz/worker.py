@@ -1,8 +1,8 @@
-"""The process that runs programs: a driver that aborts takes only this process with it.
+"""A worker process that runs programs, so that a driver crash is isolated.
 
-Enters, on standard input, one JSON object per line: {"seed": n, "statements": m} asks for a generated program, {"text":
-t} for one from text. Leaves, on standard output, one per line: {"start": ...} before a program, then {"done": ...} with
-the finding if there is one. Started as `python -m vkjit.testing.fuzz.worker CONFIG`, CONFIG being JSON (`Config`).
+Reads one JSON object per line from standard input: {"seed": n, "statements": m} requests a generated program, {"text":
+t} a program from text. Writes one per line to standard output: {"start": ...} before a program, then {"done": ...} with
+the finding, if any. Started as `python -m vkjit.testing.fuzz.worker CONFIG` with a `Config` as JSON.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["Config", "load_planted", "main"]
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What a worker is told when it starts. `bug` names an entry of the list in file `planted`."""
+    """The configuration of a worker. `bug` names an entry of the list in the file `planted`."""
 
     devices: tuple[str, ...] = ()
     planted: str = ""
@@ -36,18 +36,18 @@ class Config:
     watch: bool = False
 
     def text(self) -> str:
-        """As JSON."""
+        """Return the configuration as JSON."""
         return json.dumps(asdict(self))
 
     @staticmethod
     def parse(text: str) -> Config:
-        """From JSON."""
+        """Parse the configuration from JSON."""
         parts = json.loads(text)
         return Config(**{**parts, "devices": tuple(parts["devices"])})
 
 
 def load_planted(path: str) -> Any:
-    """The module at a path, which lists planted bugs as `BUGS`."""
+    """Import the module at a path, which lists planted bugs as `BUGS`."""
     spec = importlib.util.spec_from_file_location("planted_bugs", Path(path))
     if spec is None or spec.loader is None:
         raise ValueError(f"{path} is no Python file")
@@ -58,7 +58,7 @@ def load_planted(path: str) -> Any:
 
 
 def _own_output() -> TextIO:
-    """The pipe to the parent; whatever else is printed goes to standard error."""
+    """Return the pipe to the parent; other output is redirected to standard error."""
     pipe = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return pipe
@@ -78,7 +78,7 @@ class _Worker:
         print(json.dumps(parts), file=self.out, flush=True)
 
     def run(self, request: dict[str, Any]) -> None:
-        """One program."""
+        """Run one program."""
         self.say(start=request.get("seed", -1))
         if "text" in request:
             program = parse_program(request["text"])
@@ -93,12 +93,16 @@ class _Worker:
         self.say(**answer)
 
     def small(self, program: Program, finding: Finding) -> str:
-        """The failing program as text, shrunk."""
+        """Return the failing program, reduced, as text."""
 
         def fails(candidate: Program) -> bool:
-            self.say(start=program.seed)  # still alive
-            found = self.checker.check(candidate, finding.stage)
-            return found is not None and found.stage == finding.stage and _sort(found.text) == _sort(finding.text)
+            self.say(start=program.seed)  # tells the parent that the worker is alive
+            result = self.checker.check(candidate, finding.stage)
+            return (
+                result is not None
+                and result.stage == finding.stage
+                and _failure_class(result.text) == _failure_class(finding.text)
+            )
 
         if self.config.shrink_seconds > 0 and finding.stage != "generator":
             program = shrink(program, fails, self.config.shrink_seconds)
@@ -106,13 +110,13 @@ class _Worker:
         return program_text(program, [f"{again.stage}: {again.text}"])
 
 
-def _sort(text: str) -> str:
-    """What kind of finding a text tells about: its first word, which is the class of an exception, or what differs."""
+def _failure_class(text: str) -> str:
+    """Return the class of a finding: the first word of its text (an exception's class, or the kind of difference)."""
     return "%" if text.startswith("%") else text.split(maxsplit=1)[0]
 
 
 def main(arguments: list[str]) -> int:
-    """Serves requests until standard input ends."""
+    """Serve requests until standard input ends."""
     out = _own_output()
     config = Config.parse(arguments[0])
     if config.bug:

@@ -1,7 +1,7 @@
-"""Kernels broken on purpose: whether property tests notice.
+"""Mutation testing of kernels: do property tests detect kernels that are broken on purpose?
 
-`mutations` lists the changes to a kernel's text, `mutant` makes the kernel with one of them, `mutation_score` runs a
-property on all of them and says which survive.
+`mutations` lists the edits of a kernel's source, `mutant` applies one of them, and `mutation_score` runs properties on
+all mutants and reports the survivors.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""Choices of invocations that make no difference: what the chosen ones store is what each of the others would.
+"""Remove redundant choices of invocations: conditions such as `local_id == 0` around stores that all could do.
 
-Enters: a module in high form. Leaves: it, with the choice taken out of conditions: of "invocation 0" no other program is
-left than of "all but invocation 0", or of "all". Two programs that are the same afterwards mean the same.
+Transforms a module in high form, for detecting equivalent mutants: "invocation 0", "all but invocation 0" and "all"
+become the same program. Programs that are equal afterwards are equivalent. An `if` is transformed under these rules:
 
-1. The `if` is reached by the whole workgroup together, and not in a loop.
-2. Its condition is a conjunction. Terms computed from ids in the workgroup and constants alone are the choice, tried for
-   all invocations: one at least is chosen. All other terms are the same for the whole workgroup.
-3. Inside, everything is the same for the whole workgroup, and nothing happens but stores. Each invocation that is chosen
-   leaves the same in the same places.
-4. Nothing else in the kernel reads or writes the arrays stored to; of shared memory, nothing reads or writes anything
-   between the `if` and a barrier, on either side.
+1. The whole workgroup reaches the `if` together, and not inside a loop.
+2. Its condition is a conjunction. The terms computed only from local ids and constants form the choice, which is
+   evaluated for all invocations and must select at least one. All other terms are workgroup-uniform.
+3. Inside, all values are workgroup-uniform, and there are no side effects but stores. Every selected invocation stores
+   the same values at the same indices.
+4. Nothing else in the kernel accesses the arrays stored to. For shared memory: nothing is accessed between the `if` and
+   the nearest barrier, on either side.
 
-Rule 4 is what makes it the same for a workgroup which of its invocations stores: no other access of an invocation is in an
-order with the store only because it is its own.
+Because of rule 4, it doesn't matter to the workgroup which of its invocations stores: no other access is ordered with
+the store merely because the same invocation makes it.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _OPERATIONS: dict[str, Any] = {
     "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
     "and": np.logical_and, "or": np.logical_or, "not": np.logical_not,
 }  # fmt: skip
-"""What a choice is made of, over ids and constants."""
+"""Operations that a choice may consist of, over ids and constants."""
 
 
 def without_idle_choices(module: Module) -> Module:
-    """The module, with these conditions changed in place."""
+    """Remove redundant choices from the module in place, and return it."""
     analysis = _Reached(module, module.kernel, others_written=True)
     analysis.settle()
     sizes = module.kernel.attrs["local_size"]
@@ -54,7 +54,7 @@ def without_idle_choices(module: Module) -> Module:
 
 @dataclass(slots=True)
 class _Reached(Uniformity):
-    """Remembers under which divergence each `if` is reached."""
+    """Uniformity analysis that also records the divergence under which each `if` is reached."""
 
     control: dict[Op, Divergence | None] = field(default_factory=dict)
 
@@ -64,7 +64,7 @@ class _Reached(Uniformity):
 
 
 def _outside_loops(region: Region) -> Iterator[tuple[Op, Region]]:
-    """Each `if` that runs once at most, with the region that it stands in."""
+    """Yield each `if` outside loops, with its enclosing region."""
     for op in region.ops:
         if op.name == "if":
             yield op, region
@@ -74,7 +74,7 @@ def _outside_loops(region: Region) -> Iterator[tuple[Op, Region]]:
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """One `if`."""
+    """One `if` that may be a redundant choice."""
 
     module: Module
     analysis: Uniformity
@@ -83,8 +83,8 @@ class _Choice:
     ids: Any
 
     def take_out(self) -> None:
-        """Leaves of the condition what isn't a choice, where the rules hold."""
-        if self.op.results or not self._stores_alike():
+        """Drop the terms of the condition that form the choice, if the rules hold."""
+        if self.op.results or not self._stores_are_uniform():
             return
         terms = list(_terms(self.op.operands[0]))
         chosen = [(t, v) for t in terms if (v := self._chosen(t)) is not None]
@@ -111,9 +111,9 @@ class _Choice:
         self.around.ops[place:place] = made
 
     def _chosen(self, term: Value) -> Any:
-        """For which invocations the term holds; None where it depends on more than their ids."""
-        found = self._number(term)
-        return None if found is None else np.broadcast_to(np.asarray(found, bool), self.ids.shape[1:])
+        """Return the mask of invocations for which the term holds; None if it depends on more than local ids."""
+        value = self._number(term)
+        return None if value is None else np.broadcast_to(np.asarray(value, bool), self.ids.shape[1:])
 
     def _number(self, value: Value) -> Any:
         op = value.op
@@ -123,31 +123,31 @@ class _Choice:
             return op.attrs["value"]
         if op.name == "local_id":
             return self.ids[op.attrs["dim"]]
-        if op.name == "cast" and self._narrow(value):
+        if op.name == "cast" and self._preserves_ids(value):
             return self._number(op.operands[0])
         if op.name not in _OPERATIONS:
             return None
         parts = [self._number(v) for v in op.operands]
         return None if any(p is None for p in parts) else _OPERATIONS[op.name](*parts)
 
-    def _narrow(self, value: Value) -> bool:
-        """Whether a conversion leaves ids as they are: they are below 2048."""
+    def _preserves_ids(self, value: Value) -> bool:
+        """True if a conversion preserves ids, which are below 2048."""
         return (
             str(value.type) in ("i32", "u32", "i64", "u64", "index")
             and value.op is not None
             and (str(value.op.operands[0].type) == "index")
         )
 
-    def _stores_alike(self) -> bool:
-        """Rules 3 and 4."""
+    def _stores_are_uniform(self) -> bool:
+        """True if rules 3 and 4 hold."""
         first, second = self.op.regions
         inside = set(first.walk())
-        if any(op.name != "yield" for op in second.ops) or not all(map(self._same_for_all, inside)):
+        if any(op.name != "yield" for op in second.ops) or not all(map(self._is_uniform, inside)):
             return False
         arrays = {alias_class(op.operands[0]) for op in inside if op.name == "store"}
-        return bool(arrays) and all(self._alone(array, inside) for array in arrays)
+        return bool(arrays) and all(self._is_unshared(array, inside) for array in arrays)
 
-    def _same_for_all(self, op: Op) -> bool:
+    def _is_uniform(self, op: Op) -> bool:
         row = OPS[op.name]
         quiet = row.effect in (Effect.NONE, Effect.READ, Effect.CONTROL) or op.name in ("store", "yield")
         return (
@@ -156,7 +156,7 @@ class _Choice:
             and all(self.analysis.scope(v) == "workgroup" for v in (*op.operands, *op.results))
         )
 
-    def _alone(self, array: AliasClass, inside: set[Op]) -> bool:
+    def _is_unshared(self, array: AliasClass, inside: set[Op]) -> bool:
         if isinstance(array, Value) and isinstance(array.type, Array) and array.type.space != "global":
             return array.type.space == "shared" and self._between_barriers()
         others = [op for op in self.module.kernel.body.walk() if op not in inside and _touches(op)]
@@ -165,15 +165,15 @@ class _Choice:
     def _between_barriers(self) -> bool:
         ops = self.around.ops
         place = ops.index(self.op)
-        return _quiet_to_barrier(ops[place + 1 :]) and _quiet_to_barrier(ops[:place][::-1])
+        return _no_access_before_barrier(ops[place + 1 :]) and _no_access_before_barrier(ops[:place][::-1])
 
 
 def _touches(op: Op) -> bool:
-    """Whether it reads or writes arrays that are its operands: functions have no others."""
+    """True if the operation accesses its array operands; functions have no access to others."""
     return op.name == "call" or OPS[op.name].effect in (Effect.READ, Effect.WRITE, Effect.READ_WRITE)
 
 
-def _quiet_to_barrier(ops: list[Op]) -> bool:
+def _no_access_before_barrier(ops: list[Op]) -> bool:
     for op in ops:
         if op.name == "barrier":
             return True
@@ -183,7 +183,7 @@ def _quiet_to_barrier(ops: list[Op]) -> bool:
 
 
 def _terms(value: Value) -> Iterator[Value]:
-    """The terms of a conjunction."""
+    """Yield the terms of a conjunction."""
     if value.op is not None and value.op.name == "and":
         for operand in value.op.operands:
             yield from _terms(operand)

@@ -1,6 +1,6 @@
-"""A change to a kernel's text: a stretch of source replaced by another one, line numbers left as they are.
+"""Source edits: replace a span of a kernel's source and keep the line numbers.
 
-Enters: places in a syntax tree. Leaves: `Edit`s and changed lines. Columns are those of syntax trees: bytes of UTF-8.
+Columns are byte offsets in UTF-8, as in Python's `ast`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ __all__ = ["Edit", "changed_lines", "replaced", "span_text"]
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """`kind` in a word or two; the text from (line, start) to (end_line, end), lines from 1; what stands there instead."""
+    """An edit that replaces the text from (line, start) to (end_line, end); lines start at 1.
+
+    `kind`: a description in a word or two. `before`, `after`: the old and the new text.
+    """
 
     kind: str
     line: int
@@ -30,19 +33,19 @@ class Edit:
         return f"{self.kind}: {' '.join(self.before.split())} -> {self.after}"
 
     def loc(self, file: str) -> Loc:
-        """The place in that file."""
+        """Return the location of the edit in a file."""
         return Loc(file, self.line, self.start, self.end if self.end_line == self.line else self.start)
 
 
 def replaced(kind: str, node: ast.AST, lines: Sequence[str], after: str) -> Edit:
-    """The edit that puts `after` in the place of a node."""
+    """Return the edit that replaces a node by `after`."""
     line, start = node.lineno, node.col_offset  # type: ignore[attr-defined]
     end_line, end = node.end_lineno, node.end_col_offset  # type: ignore[attr-defined]
     return Edit(kind, line, start, end_line, end, span_text(lines, line, start, end_line, end), after)
 
 
 def span_text(lines: Sequence[str], line: int, start: int, end_line: int, end: int) -> str:
-    """The text between two places."""
+    """Return the text of a span."""
     if line == end_line:
         return lines[line - 1].encode()[start:end].decode()
     first = lines[line - 1].encode()[start:].decode()
@@ -51,12 +54,14 @@ def span_text(lines: Sequence[str], line: int, start: int, end_line: int, end: i
 
 
 def changed_lines(lines: Sequence[str], edit: Edit) -> list[str]:
-    """The lines with the edit made. What spanned several lines leaves empty ones behind, inside brackets where it stood
-    inside brackets."""
-    made = list(lines)
+    """Return the lines with the edit applied.
+
+    A multi-line span is replaced on its first line; the others become empty, which keeps line numbers.
+    """
+    changed = list(lines)
     head = lines[edit.line - 1].encode()[: edit.start].decode()
     tail = lines[edit.end_line - 1].encode()[edit.end :].decode()
-    made[edit.line - 1] = head + edit.after + tail
+    changed[edit.line - 1] = head + edit.after + tail
     for number in range(edit.line, edit.end_line):
-        made[number] = "\n"
-    return made
+        changed[number] = "\n"
+    return changed

@@ -1,8 +1,8 @@
-"""Whether a changed kernel means the same as the original, as far as the optimiser can tell.
+"""Detect equivalent mutants by comparing optimized programs.
 
-Enters: two kernels, element types, ranks and constants to compile them for. Leaves: whether the optimised programs are
-the same text in all of these. Which invocation stores what all of them hold is no difference (`choices`); a program that
-only has more barriers does nothing that the original couldn't (`more_barriers`).
+Two kernels are equivalent if, for all element types, ranks and constants tried, they compile to the same text.
+Redundant choices of invocations are removed first (`choices`). Additional barriers are ignored, since they allow no
+new behavior (`more_barriers`).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from .choices import without_idle_choices
 __all__ = ["Program", "more_barriers", "same_program"]
 
 _CAPS = replace(INTERPRETER_CAPS, kind="discrete")
-_MOST = 8
-"""Combinations of types and constants that are compared."""
+_MAX_COMBINATIONS = 8
+"""Maximum number of combinations of types and constants."""
 
 
 class Program:
-    """The optimised texts of a kernel, for a drawing's types and constants."""
+    """A kernel's program texts for the types and constants of a drawing."""
 
     def __init__(self, kernel: Kernel, drawing: Drawing) -> None:
         self.kernel = kernel
@@ -37,9 +37,9 @@ class Program:
         self.texts = tuple(self._texts(kernel))
 
     def _texts(self, kernel: Kernel) -> Iterator[tuple[str, str]]:
-        """As it was written, and optimised."""
+        """Yield the text of each program before and after optimization."""
         ranks = {n: len(d.dims) for n, d in self.drawing.dimensions.of_array.items()}
-        for types, constants in itertools.islice(self._combinations(), _MOST):
+        for types, constants in itertools.islice(self._combinations(), _MAX_COMBINATIONS):
             try:
                 module = module_of(kernel, types, ranks, constants)
                 written = print_module(module)
@@ -56,22 +56,23 @@ class Program:
                 yield dict(types), {p.name: v for p, v in zip(names, values, strict=True)}
 
     def same_as(self, other: Kernel) -> bool:
-        """Whether the other kernel compiles to the same."""
-        made = tuple(self._texts(other))
-        return any("%" in text for text, _ in made) and all(
+        """True if the other kernel compiles to the same programs, apart from additional barriers."""
+        mutated = tuple(self._texts(other))
+        return any("%" in text for text, _ in mutated) and all(
             any(more_barriers(a, b) and (a or one[0] == two[0]) for a, b in zip(one, two, strict=True))
-            for one, two in zip(self.texts, made, strict=True)
+            for one, two in zip(self.texts, mutated, strict=True)
         )
 
 
 def more_barriers(one: str, two: str) -> bool:
-    """Whether the text of a program becomes that of another one by barriers put into it. Where all invocations come to them
-    (others don't compile), all that they do is to rule out orders of what invocations do.
+    """True if the second program is the first with barriers inserted.
+
+    Barriers are always reached by all invocations (others don't compile), so they only exclude orders of execution.
     """
     lines = iter(two.splitlines())
-    for wanted in one.splitlines():
+    for expected in one.splitlines():
         for line in lines:
-            if line == wanted:
+            if line == expected:
                 break
             if line.strip() != "barrier":
                 return False
@@ -81,5 +82,5 @@ def more_barriers(one: str, two: str) -> bool:
 
 
 def same_program(one: Kernel, two: Kernel, drawing: Drawing) -> bool:
-    """Whether two kernels compile to the same."""
+    """True if the second kernel compiles to the same programs as the first, apart from additional barriers."""
     return Program(one, drawing).same_as(two)

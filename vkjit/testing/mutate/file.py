@@ -1,7 +1,7 @@
-"""The mutation score of a file: its kernels, and the tests that stand beside them.
+"""Mutation scores of the kernels in a file, with the tests in the same file.
 
-Enters: a module. Leaves: a result per kernel. Tests are those that `vk.testing.check` made, and functions `test_*` without
-parameters, which get the broken kernel under its name. A kernel without any is checked without a reference.
+Tests are those made by `vk.testing.check`, and parameterless functions `test_*`, which run with the mutant bound to
+the kernel's name. A kernel without tests is checked without a reference.
 """
 
 from __future__ import annotations
@@ -24,16 +24,21 @@ __all__ = ["score_of_file"]
 def score_of_file(
     module: ModuleType, kernels: dict[str, Kernel], *, examples: int = 30, **settings: Any
 ) -> Iterator[tuple[MutationResult, str]]:
-    """A result per kernel, and in words which tests were run. settings: of `check_kernel`, for kernels without a test. Raises
-    ArgumentError for tests that fail as it is: they would take every mutant for noticed.
+    """Yield the result of each kernel, with a description of the tests that were run.
+
+    settings: those of `check_kernel`, for kernels without tests. Raises ArgumentError if a test fails on the original
+    kernel, since it would then kill every mutant.
     """
     for name, kernel in kernels.items():
-        made, plain = _tests(module, name, kernel)
-        checks = [*(test.with_kernel for test in made), *plain] or [_without_reference(examples, settings)]
-        _check_baseline(kernel, checks, bool(made or plain))
-        count = len(made) + len(plain)
-        words = f"{count} test{'s' if count > 1 else ''}" if count else "no tests: schedules and sanitizer alone"
-        yield mutation_score(kernel, checks, same=_sameness(kernel, made[0].settings if made else settings)), words
+        checked, plain = _tests(module, name, kernel)
+        checks = [*(test.with_kernel for test in checked), *plain] or [_without_reference(examples, settings)]
+        _check_baseline(kernel, checks, bool(checked or plain))
+        count = len(checked) + len(plain)
+        description = f"{count} test{'s' if count > 1 else ''}" if count else "no tests: schedules and sanitizer alone"
+        yield (
+            mutation_score(kernel, checks, same=_sameness(kernel, checked[0].settings if checked else settings)),
+            description,
+        )
 
 
 def _check_baseline(kernel: Kernel, checks: list[Callable[[Kernel], Any]], tested: bool) -> None:
@@ -41,29 +46,29 @@ def _check_baseline(kernel: Kernel, checks: list[Callable[[Kernel], Any]], teste
         try:
             check(kernel)
         except Exception as error:
-            found = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            failure = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
             if not tested:
                 raise ArgumentError(
-                    f"{kernel.name} has no test in this file, and the check without a reference says {found}: say with --dims, "
+                    f"{kernel.name} has no test in this file, and the check without a reference says {failure}: say with --dims, "
                     "--elements and --groups how to call it, or write a test with vk.testing.check"
                 ) from error
             raise ArgumentError(
-                f"a test of {kernel.name} fails without any change to the kernel ({found}), and would take every mutant for "
+                f"a test of {kernel.name} fails without any change to the kernel ({failure}), and would take every mutant for "
                 "noticed: run the tests without --mutate, and mend the kernel or the test first"
             ) from error
 
 
 def _tests(module: ModuleType, name: str, kernel: Kernel) -> tuple[list[Any], list[Callable[[Kernel], Any]]]:
-    """Those that `check` made, and plain functions."""
-    made, plain = [], []
+    """Return the tests made by `check`, and those that are plain functions."""
+    checked, plain = [], []
     for key, value in vars(module).items():
         if getattr(value, "kernel", None) is kernel and hasattr(value, "with_kernel"):
-            made.append(value)
+            checked.append(value)
         elif key.startswith("test_") and callable(value) and not hasattr(value, "kernel"):
             names = value.__code__.co_names if hasattr(value, "__code__") else ()
             if name in names and value.__code__.co_argcount == 0:
                 plain.append(_replaced(module, name, value))
-    return made, plain
+    return checked, plain
 
 
 def _replaced(module: ModuleType, name: str, test: Callable[[], Any]) -> Callable[[Kernel], None]:

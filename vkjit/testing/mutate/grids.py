@@ -1,7 +1,7 @@
-"""Other grids for a kernel: one workgroup more along an axis, axes the other way round.
+"""Edits of a kernel's grid: one more workgroup along an axis, or axes in reverse order.
 
-Enters: a kernel with `groups=` at its decoration. Leaves: `Edit`s of the decoration's text, each with the kernel launched so;
-nothing where the text isn't a number, a tuple, or a lambda that gives one of them.
+Only grids given by `groups=` in the decorator are edited, if its text is a number, a tuple, or a lambda that returns
+one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Change = Callable[[Grid], Grid]
 
 
 def grids(kernel: Kernel) -> Iterator[tuple[Edit, Kernel]]:
-    """The kernels, those with one more workgroup first."""
+    """Yield the edits with the kernels they produce, those with one more workgroup first."""
     source = source_of(kernel.spec.fn)
     node = _groups(source)
     given = kernel._groups
@@ -35,7 +35,7 @@ def grids(kernel: Kernel) -> Iterator[tuple[Edit, Kernel]]:
 
 
 def _groups(source: FunctionSource) -> ast.expr | None:
-    """What stands behind `groups=`, inside of a lambda what it gives."""
+    """Return the expression of `groups=`, the body for a lambda."""
     for decorator in source.node.decorator_list:
         for keyword in decorator.keywords if isinstance(decorator, ast.Call) else ():
             if keyword.arg == "groups":
@@ -67,7 +67,7 @@ def _longer(axis: int, grid: Grid) -> Grid:
 
 
 def _changed(given: Callable[..., Any], change: Change) -> Callable[..., Any]:
-    """The launch function with its result changed; it asks for the same arguments."""
+    """Wrap the function that computes the grid to change its result; it takes the same arguments."""
 
     @functools.wraps(given)
     def groups(**named: Any) -> Any:

@@ -1,7 +1,7 @@
-"""Device functions of a kernel, and the kernel with another one in the place of one of them.
+"""Device functions that a kernel calls, and replacement of one of them.
 
-Enters: a kernel's Python function. Leaves: the device functions that it reaches by names of its module and of its closure, those
-of the library left out; copies of functions that call another function, whose own text stays.
+Device functions are found through the globals and the closure of the kernel's Python function; those of the library
+are excluded. A replacement copies the functions on the call path and keeps their source.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ __all__ = ["device_functions", "with_inner"]
 
 
 def device_functions(function: FunctionType) -> list[DeviceFunction]:
-    """All of them, each once, what is called first."""
-    found: dict[int, DeviceFunction] = {}
+    """Return all device functions that are reachable, each once, callers before callees."""
+    functions: dict[int, DeviceFunction] = {}
     pending = [function]
     while pending:
         for _, value in _called(pending.pop(0)):
-            if id(value) not in found:
-                found[id(value)] = value
+            if id(value) not in functions:
+                functions[id(value)] = value
                 pending.append(_function(value))
-    return list(found.values())
+    return list(functions.values())
 
 
 def with_inner(function: FunctionType, target: DeviceFunction, made: DeviceFunction) -> FunctionType:
-    """The function, with `made` wherever it reaches `target`; itself where it doesn't."""
+    """Return the function with `made` in place of each use of `target`; the function itself if it doesn't reach it."""
     changed: dict[str, Any] = {}
     for name, value in _called(function):
         if value is target:

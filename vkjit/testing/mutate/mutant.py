@@ -1,7 +1,4 @@
-"""The kernel with an edit made to its text.
-
-Enters: a kernel and an `Edit`. Leaves: another kernel, compiled from the changed text, with the places of the original.
-"""
+"""Create a mutant: a kernel compiled from edited source that keeps the source locations of the original."""
 
 from __future__ import annotations
 
@@ -18,13 +15,16 @@ __all__ = ["mutant"]
 
 
 def mutant(kernel: Kernel, edit: Edit, inside: DeviceFunction | None = None) -> Kernel:
-    """The changed kernel; launch options and signature stay. `inside`: the device function whose text is edited. CompileError
-    where it doesn't parse."""
+    """Return the edited kernel, with the same launch options and signature.
+
+    `inside`: the device function to edit instead of the kernel. Raises CompileError if the edited source doesn't
+    parse.
+    """
     changed: Any = kernel.spec.fn if inside is None else inside.fn
     function = edited(changed, changed_lines(source_of(changed).lines, edit))
     if inside is not None:
         function = with_inner(kernel.spec.fn, inside, DeviceFunction(function, inside.scope))
-    made = kernel.variant(function)
-    made.spec = replace(kernel.spec, fn=function)
-    made._forget()
-    return made
+    changed_kernel = kernel.variant(function)
+    changed_kernel.spec = replace(kernel.spec, fn=function)
+    changed_kernel._forget()
+    return changed_kernel

@@ -1,7 +1,7 @@
-"""The ways in which a kernel is broken: one small change each, of the kind that people make.
+"""Mutation operators: one small edit each, similar to common programming errors.
 
-Enters: a kernel. Leaves: `Edit`s: operators, comparisons, constants and loop bounds off by one, conditions dropped or
-turned round, barriers and stores left out, indices swapped, atomics made plain, minimum for maximum.
+They change operators and comparisons, make constants and loop bounds off by one, drop or negate conditions, delete
+barriers and stores, swap indices, replace atomics by plain updates, and exchange min and max.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _TWINS = {
     "min": "max", "max": "min", "fmin": "fmax", "fmax": "fmin", "sum": "max", "prod": "sum", "any": "all", "all": "any",
     "argmin": "argmax", "argmax": "argmin", "exp": "log", "log": "exp", "sqrt": "abs", "floor": "ceil", "ceil": "floor",
 }  # fmt: skip
-"""Functions that are taken for each other."""
+"""Functions that are easily confused."""
 
 _IDS = {"global_id", "local_id", "group_id", "barrier", "shared", "local"}
 
 
 def mutations(kernel: Kernel) -> list[Edit]:
-    """All changes, in the order of the source, each once."""
+    """Return all mutations of a kernel in source order, without duplicates."""
     return mutations_of(kernel.spec.fn)
 
 
 def mutations_of(function: FunctionType) -> list[Edit]:
-    """The same of a kernel's function, or of a device function."""
+    """Return all mutations of a kernel's Python function or of a device function."""
     source = source_of(function)
     visitor = _Visitor(source.lines)
     for statement in _body(source.node):
@@ -53,7 +53,7 @@ def mutations_of(function: FunctionType) -> list[Edit]:
 
 
 def _body(node: ast.FunctionDef) -> list[ast.stmt]:
-    """The statements of a kernel without its docstring."""
+    """Return the statements of a function without its docstring."""
     first = node.body[0]
     documented = (
         isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
@@ -62,13 +62,13 @@ def _body(node: ast.FunctionDef) -> list[ast.stmt]:
 
 
 def text_of(lines: Sequence[str], node: Any) -> str:
-    """The text of a node, on one line."""
+    """Return the text of a node as one line."""
     text = span_text(lines, node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
     return " ".join(text.split())
 
 
 def operator_edit(kind: str, lines: Sequence[str], left: Any, right: Any, old: str, new: str) -> Edit | None:
-    """The edit of the operator between two nodes; None where they lie on different lines."""
+    """Return the edit of the operator between two nodes; None if they are on different lines."""
     if left.end_lineno != right.lineno:
         return None
     line, start, end = right.lineno, left.end_col_offset, right.col_offset
@@ -81,7 +81,7 @@ def operator_edit(kind: str, lines: Sequence[str], left: Any, right: Any, old: s
 
 
 class _Visitor(ast.NodeVisitor):
-    """Collects the edits of a body."""
+    """A collector of the mutations of a function body."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         self.lines = lines
@@ -91,9 +91,9 @@ class _Visitor(ast.NodeVisitor):
         self.found.append(replaced(kind, node, self.lines, after))
 
     def operator(self, kind: str, left: Any, right: Any, old: str, new: str) -> None:
-        made = operator_edit(kind, self.lines, left, right, old, new)
-        if made is not None:
-            self.found.append(made)
+        edit = operator_edit(kind, self.lines, left, right, old, new)
+        if edit is not None:
+            self.found.append(edit)
 
     def text(self, node: Any) -> str:
         return text_of(self.lines, node)
@@ -176,7 +176,7 @@ class _Visitor(ast.NodeVisitor):
         self.add(kind, node, f"{self.text(node.func)}({', '.join(texts)})")
 
     def _range(self, node: ast.Call) -> None:
-        """One round fewer at the end, or at the beginning."""
+        """Add the mutation of a loop that drops its last iteration."""
         texts = [self.text(a) for a in node.args]
         end = 0 if len(texts) == 1 else 1
         shorter = [*texts]
@@ -218,7 +218,7 @@ class _Visitor(ast.NodeVisitor):
         self.generic_visit(node)
 
     def _plain_update(self, call: ast.Call) -> str:
-        """What an atomic would be without being one; empty for other calls."""
+        """Return the non-atomic equivalent of an atomic update; "" for other calls."""
         assert isinstance(call.func, ast.Attribute)
         owner = call.func.value
         if not (isinstance(owner, ast.Attribute) and owner.attr == "atomic") or len(call.args) != 3:
@@ -239,6 +239,6 @@ class _Visitor(ast.NodeVisitor):
 
 
 def _is_type(node: ast.Call) -> bool:
-    """A conversion, as vk.f32(0): its argument is a value like any other."""
+    """True for a conversion such as vk.f32(0), whose argument is mutated like any other value."""
     name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
     return name[:1] in "iufb" and name[1:].isdigit()

@@ -1,7 +1,7 @@
-"""Small changes that mend common mistakes: the way back from the mutations.
+"""Repair operators: small edits that fix common errors, the inverse of mutations.
 
-Enters: a kernel. Leaves: `Edit`s of it and of its device functions, likely ones first: what `mutations_of` lists, and identities
-of reductions, other sizes that the kernel knows, rounding up in place of down, wider products, an index in place of another one.
+Besides the mutations of `mutations_of`, they change the initial values of reductions, use other sizes that occur in
+the kernel, round up instead of down, widen products and sums, and substitute indices. Device functions are edited too.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ __all__ = ["repairs"]
 
 _IDENTITIES = ("0", "1", "-1", "-1e999", "1e999", "2147483647", "-2147483648")
 _WIDEST: dict[Any, str] = {2147483647: "9223372036854775807", 2147483648: "9223372036854775808"}
-"""What ends a range of 32 bits, and what the same range of 64."""
+"""Limits of 32-bit ranges and the corresponding limits of 64-bit ranges."""
 
-_COSTLY = {"dropped statement", "dropped store", "dropped barrier", "removed atomic", "dropped mask"}
-"""Mutations that mend nothing."""
+_NEVER_REPAIRS = {"dropped statement", "dropped store", "dropped barrier", "removed atomic", "dropped mask"}
+"""Mutations that never repair anything."""
 
 _RANKS = {
     "comparison": 0, "identity": 0, "rounding up": 0, "wider": 0, "off by one": 1, "wrong function": 1, "swapped index": 1,
     "another size": 2, "another index": 2, "wrong operator": 3,
 }  # fmt: skip
-"""Which kinds are tried before which; all others come last."""
+"""Order in which kinds are tried; all others come last."""
 
-_STARTS = {"full", "where", "min", "max", "fmin", "fmax", "float", "int"}
-"""Functions whose arguments may be what a reduction begins with, as those of conversions are."""
+_INITIAL_VALUE_FUNCTIONS = {"full", "where", "min", "max", "fmin", "fmax", "float", "int"}
+"""Functions, besides conversions, whose arguments may be the initial value of a reduction."""
 
-_PLACES = {"global_id", "local_id", "group_id", "index", "range", "unroll", "grid_stride"}
-"""What gives indices."""
+_INDEX_FUNCTIONS = {"global_id", "local_id", "group_id", "index", "range", "unroll", "grid_stride"}
+"""Functions that return indices."""
 
 
 def repairs(kernel: Kernel) -> list[tuple[Edit, DeviceFunction | None]]:
-    """The changes to try, likely ones first; each with the device function whose text it changes, if it isn't the kernel's."""
+    """Return the edits to try, the most likely first, with the device function to edit (None: the kernel)."""
     local = [n for n in kernel.declared_local() or () if n > 1]
-    made = [(edit, None) for edit in _repairs_of(kernel.spec.fn, local)]
+    own = [(edit, None) for edit in _repairs_of(kernel.spec.fn, local)]
     inner = [(edit, one) for one in device_functions(kernel.spec.fn) for edit in _repairs_of(one.fn, local)]
-    return sorted([*made, *inner], key=lambda pair: _RANKS.get(pair[0].kind, len(_RANKS)))
+    return sorted([*own, *inner], key=lambda pair: _RANKS.get(pair[0].kind, len(_RANKS)))
 
 
 def _repairs_of(function: Any, local: list[int]) -> list[Edit]:
@@ -52,12 +52,12 @@ def _repairs_of(function: Any, local: list[int]) -> list[Edit]:
     collector = _Collector(source, local)
     for statement in source.node.body:
         collector.visit(statement)
-    usual = [e for e in mutations_of(function) if e.kind not in _COSTLY]
-    return list(dict.fromkeys([*collector.found, *usual]))
+    mutations = [e for e in mutations_of(function) if e.kind not in _NEVER_REPAIRS]
+    return list(dict.fromkeys([*collector.found, *mutations]))
 
 
 class _Collector(ast.NodeVisitor):
-    """Collects what only mends."""
+    """A collector of the repairs that aren't mutations."""
 
     def __init__(self, source: FunctionSource, local: list[int]) -> None:
         self.lines = source.lines
@@ -71,7 +71,7 @@ class _Collector(ast.NodeVisitor):
     # -- numbers
 
     def visit_Constant(self, node: ast.Constant) -> None:
-        """The first one in place of the second, a size in place of another: half, twice, or one that the kernel has elsewhere."""
+        """Replace 1 by 0, and other integers by half, twice, or another number that occurs in the kernel."""
         if type(node.value) is int and node.value == 1:
             self.add("off by one", node, "0")
         if type(node.value) is not int or node.value < 2:
@@ -81,19 +81,19 @@ class _Collector(ast.NodeVisitor):
             if other > 1 and abs(other - node.value) > 1:
                 self.add("another size", node, str(other))
 
-    def _begins(self, node: ast.AST) -> None:
-        """What a value may begin with, in place of a number that one begins with."""
+    def _replace_initial(self, node: ast.AST) -> None:
+        """Replace a constant that may be an initial value by other common initial values."""
         if isinstance(node, ast.IfExp):
-            self._begins(node.body)
-            self._begins(node.orelse)
+            self._replace_initial(node.body)
+            self._replace_initial(node.orelse)
         elif isinstance(node, ast.Tuple):
             for item in node.elts:
-                self._begins(item)
+                self._replace_initial(item)
         elif isinstance(node, ast.UnaryOp):
-            self._begins(node.operand)
-        elif isinstance(node, ast.Call) and (_name(node) in _STARTS or _is_type(_name(node))):
+            self._replace_initial(node.operand)
+        elif isinstance(node, ast.Call) and (_name(node) in _INITIAL_VALUE_FUNCTIONS or _is_type(_name(node))):
             for argument in node.args:
-                self._begins(argument)
+                self._replace_initial(argument)
         elif isinstance(node, ast.Constant) and type(node.value) in (int, float):
             texts = [*_IDENTITIES, *([_WIDEST[node.value]] if node.value in _WIDEST else [])]
             for text in texts:
@@ -101,17 +101,17 @@ class _Collector(ast.NodeVisitor):
                     self.add("identity", node, text)
 
     def visit_Assign(self, node: ast.Assign) -> None:
-        self._begins(node.value)
+        self._replace_initial(node.value)
         self.generic_visit(node)
 
     def visit_Return(self, node: ast.Return) -> None:
         if node.value is not None:
-            self._begins(node.value)
+            self._replace_initial(node.value)
         self.generic_visit(node)
 
     def visit_keyword(self, node: ast.keyword) -> None:
         if node.arg == "pad":
-            self._begins(node.value)
+            self._replace_initial(node.value)
         self.generic_visit(node)
 
     # -- expressions
@@ -119,14 +119,14 @@ class _Collector(ast.NodeVisitor):
     def visit_Call(self, node: ast.Call) -> None:
         name = _name(node)
         if name in ("local", "shared"):
-            return  # how much memory there is
+            return  # the arguments are array sizes
         if name in ("get", "put"):
             for argument in node.args:
                 self._other_indices(argument)
-        if name in _STARTS or _is_type(name):
+        if name in _INITIAL_VALUE_FUNCTIONS or _is_type(name):
             for argument in node.args:
                 if not isinstance(argument, ast.Call):
-                    self._begins(argument)
+                    self._replace_initial(argument)
         self.generic_visit(node)
 
     def visit_Subscript(self, node: ast.Subscript) -> None:
@@ -134,7 +134,7 @@ class _Collector(ast.NodeVisitor):
         self.generic_visit(node)
 
     def _other_indices(self, node: ast.AST) -> None:
-        """Another index in place of each."""
+        """Replace each index by every other one."""
         for part in ast.walk(node):
             if isinstance(part, ast.Name) and part.id in self.indices:
                 for other in self.indices:
@@ -159,19 +159,19 @@ def _name(node: ast.Call) -> str:
 
 
 def _is_type(name: str) -> bool:
-    """Whether that is the name of a conversion, as f32 or x.dtype."""
+    """True for the name of a conversion, such as f32, x.dtype or a type variable."""
     return name == "dtype" or len(name) == 1 or (name[:1] in "iufb" and name[1:2].isdigit())
 
 
 def _numbers(node: ast.AST) -> Iterator[Any]:
-    """The whole numbers above 1 of a definition, decorators included."""
+    """Yield the integers above 1 in a definition, decorators included."""
     for part in ast.walk(node):
         if isinstance(part, ast.Constant) and type(part.value) is int and 1 < part.value < 1 << 20:
             yield part
 
 
 def _indices(node: ast.AST) -> Iterator[str]:
-    """The names of indices: of ids, of loops over ranges, of sizes."""
+    """Yield the names of indices: those assigned from ids or shapes, and loop variables over ranges."""
     for part in ast.walk(node):
         pairs: list[tuple[Any, Any]] = []
         if isinstance(part, ast.Assign) and len(part.targets) == 1:
@@ -187,7 +187,7 @@ def _indices(node: ast.AST) -> Iterator[str]:
 
 def _gives_indices(node: ast.AST) -> bool:
     return any(
-        (isinstance(part, ast.Call) and _name(part) in _PLACES)
+        (isinstance(part, ast.Call) and _name(part) in _INDEX_FUNCTIONS)
         or (isinstance(part, ast.Attribute) and part.attr == "shape")
         for part in ast.walk(node)
     )

@@ -1,8 +1,7 @@
-"""The mutation score: which broken variants of a kernel its properties notice.
+"""The mutation score: the share of a kernel's mutants that its properties detect.
 
-Enters: a kernel and properties, functions of a kernel that raise where it is wrong. Leaves: a verdict per mutant. What the
-optimiser reduces to the original program is no mutant; neither is what doesn't compile. A property that doesn't end has
-noticed, too.
+Properties are functions that take a kernel and raise if it is wrong. Mutants that the optimizer reduces to the
+original program, and those that don't compile, don't count. A property that exceeds its time limit kills the mutant.
 """
 
 from __future__ import annotations
@@ -22,11 +21,16 @@ from .operators import mutations
 __all__ = ["MutationResult", "Verdict", "mutation_score"]
 
 Property = Callable[[Kernel], Any]
+"""A function that takes a kernel and raises if it is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`state`: "killed", "survived", "equivalent" (the same program, or argued: `reason`), "invalid" (doesn't compile)."""
+    """The verdict on one mutant.
+
+    `state`: "killed", "survived", "equivalent" (the same program, or explained by `reason`) or "invalid" (doesn't
+    compile).
+    """
 
     edit: Edit
     state: str
@@ -42,22 +46,22 @@ class MutationResult:
     verdicts: tuple[Verdict, ...]
 
     def count(self, state: str) -> int:
-        """How many mutants ended so."""
+        """Return the number of mutants in a state."""
         return sum(v.state == state for v in self.verdicts)
 
     @property
     def mutants(self) -> int:
-        """Mutants that could be noticed."""
+        """Number of mutants that could be killed."""
         return self.count("killed") + self.count("survived")
 
     @property
     def score(self) -> float:
-        """The share of them that was; 1 where there are none."""
+        """Share of these that were killed; 1 if there are none."""
         return self.count("killed") / self.mutants if self.mutants else 1.0
 
     @property
     def survivors(self) -> list[Verdict]:
-        """Those that weren't."""
+        """Verdicts on the surviving mutants."""
         return [v for v in self.verdicts if v.state == "survived"]
 
     def __str__(self) -> str:
@@ -78,11 +82,11 @@ def mutation_score(
     seconds: float = 20.0,
     edits: Sequence[Edit] | None = None,
 ) -> MutationResult:
-    """Runs the properties on every mutant of the kernel.
+    """Run the properties on every mutant of the kernel.
 
-    properties: functions that take a kernel and raise where it is wrong. same: tells whether a mutant is the same program.
-    argued: the texts of mutations that change nothing that can be seen, with the reason ("line text | edit" as
-    `mutation_key` gives it). seconds: after which a mutant counts as noticed, since it doesn't end.
+    properties: functions that take a kernel and raise if it is wrong. same: returns True if a mutant is equivalent.
+    argued: known equivalent mutants with the reason, keyed by "line text | edit" as in `mutation_key`. seconds: time
+    limit, after which a mutant counts as killed.
     """
     lines = source_of(kernel.spec.fn).lines
     reasons = argued or {}
@@ -98,7 +102,7 @@ def mutation_score(
 
 
 def mutation_key(lines: Sequence[str], edit: Edit) -> str:
-    """What names a mutation as long as its line isn't rewritten."""
+    """Return a key that identifies a mutation until its line changes."""
     return f"{' '.join(lines[edit.line - 1].split())} | {edit}"
 
 

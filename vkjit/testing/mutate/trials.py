@@ -1,8 +1,7 @@
-"""Trials that a changed kernel has to pass, those first that others have failed.
+"""Trials for mutants, ordered so that those that have killed mutants run first.
 
-Enters: a kernel and trials, functions of a kernel that raise where it is wrong. Leaves: for a changed kernel, the name of
-the trial that noticed. Holds: only what the unchanged kernel passes is held against changed ones; a trial has ten times
-what it takes with the unchanged kernel, and some seconds more.
+A trial is a function that takes a kernel and raises if it is wrong. It must pass on the original kernel. On a mutant,
+it may take ten times as long as on the original, plus a few seconds.
 """
 
 from __future__ import annotations
@@ -28,17 +27,21 @@ from ..tolerances import as_tolerance
 __all__ = ["NOTICED", "CaseProperty", "Trial", "Trials"]
 
 NOTICED = (AssertionError, VkjitError, ArithmeticError, MemoryError, ValueError, IndexError)
-"""What a trial raises where the kernel is wrong."""
+"""Exceptions by which a trial reports a wrong kernel."""
 
-_SPARE = 2.0
-"""Seconds that each trial has beside what the unchanged kernel takes."""
+_EXTRA_SECONDS = 2.0
+"""Additional time for each trial, in seconds."""
 
-_FOREVER = 1e9
+_UNLIMITED = 1e9
+"""Time limit of the original kernel, in seconds: effectively none."""
 
 
 @dataclass(slots=True)
 class Trial:
-    """`run` raises one of `NOTICED` where a kernel is wrong. `seconds`: what the unchanged one takes (NaN: not run yet)."""
+    """A trial: `run` raises one of `NOTICED` if a kernel is wrong.
+
+    `seconds`: its time on the original kernel (NaN: not run yet). `kills`: number of mutants that it has killed.
+    """
 
     name: str
     run: Callable[[Kernel], None]
@@ -47,27 +50,27 @@ class Trial:
 
 
 class Trials:
-    """The trials of one kernel, quick ones first, those that noticed something before all others."""
+    """The trials of one kernel; those that have killed mutants come before all others."""
 
     def __init__(self, kernel: Kernel, trials: Sequence[Trial], clock: Clock, recover: Callable[[], None]) -> None:
-        """recover: called after each failure, to take pending errors from devices."""
+        """`recover` is called after each failure, to clear pending errors of devices."""
         self.kernel = kernel
         self.trials = list(trials)
         self.clock = clock
         self.recover = recover
 
     def known(self) -> list[Trial]:
-        """The trials that have noticed something, the most frequent ones first."""
+        """Return the trials that have killed mutants, by decreasing number of kills."""
         return sorted((t for t in self.trials if t.kills), key=lambda t: -t.kills)
 
     def others(self) -> list[Trial]:
-        """The trials that haven't, in their order."""
+        """Return the trials that haven't killed any, in their order."""
         return [t for t in self.trials if not t.kills]
 
     def failed(self, changed: Kernel, trials: Sequence[Trial]) -> str:
-        """The name of the first of these trials that the changed kernel fails; empty where it passes all.
+        """Return the name of the first of these trials that the mutant fails; "" if it passes all.
 
-        Raises CompileError where it doesn't compile.
+        Raises CompileError if the mutant doesn't compile.
         """
         for trial in trials:
             if math.isnan(trial.seconds):
@@ -78,18 +81,18 @@ class Trials:
         return ""
 
     def prove(self, trial: Trial) -> None:
-        """Runs the trial with the unchanged kernel. What it raises is passed on: the property doesn't hold."""
-        self.clock.restart(_FOREVER)
+        """Run the trial on the original kernel and measure its time. Raises its exception if the property fails."""
+        self.clock.restart(_UNLIMITED)
         start = time.thread_time()
         trial.run(self.kernel)
         trial.seconds = time.thread_time() - start
 
     def _passes(self, trial: Trial, changed: Kernel) -> bool:
-        self.clock.restart(10 * trial.seconds + _SPARE)
+        self.clock.restart(10 * trial.seconds + _EXTRA_SECONDS)
         try:
             trial.run(changed)
         except InternalError:
-            raise  # a defect of the compiler, not of the kernel
+            raise  # a compiler bug, not an error of the mutant
         except CompileError:
             raise
         except NOTICED:
@@ -99,10 +102,9 @@ class Trials:
 
 
 class CaseProperty:
-    """A reference and a fixed list of cases, those that `check_kernel` would try: each makes two trials, without and
-    with the sanitizer.
+    """A reference with a fixed list of cases, those that `check_kernel` would try.
 
-    settings: those of `check_kernel`.
+    Each case makes two trials, without and with the sanitizer. settings: those of `check_kernel`.
     """
 
     def __init__(self, kernel: Kernel, reference: Callable[..., Any] | None, settings: Mapping[str, Any]) -> None:
@@ -113,12 +115,12 @@ class CaseProperty:
         self._made: tuple[Kernel | None, dict[bool, Examiner]] = (None, {})
 
     def trials(self, name: str) -> Iterator[Trial]:
-        """Values first, on all cases, then everything that is looked for."""
+        """Yield the trials without the sanitizer for all cases, then those with it."""
         sanitized = (False, True) if self.settings["sanitize"] else (False,)
         for searched in sanitized:
             for number, (case, schedules) in enumerate(self.cases):
-                words = f"{name}, case {number}{', sanitized' if searched else ''}"
-                yield Trial(words, self._trial(case, schedules, searched))
+                title = f"{name}, case {number}{', sanitized' if searched else ''}"
+                yield Trial(title, self._trial(case, schedules, searched))
 
     def _trial(self, case: Case, schedules: Mapping[str, Schedule], searched: bool) -> Callable[[Kernel], None]:
         def run(changed: Kernel) -> None:
@@ -128,32 +130,32 @@ class CaseProperty:
         return run
 
     def _examiner(self, changed: Kernel, searched: bool) -> Examiner:
-        """One per kernel, so that it is compiled once; only those of the last kernel are kept."""
+        """Return the examiner of a kernel, so that it is compiled once; only those of the last kernel are kept."""
         if self._made[0] is not changed:
             self._made = (changed, {})
-        made = self._made[1]
-        if searched not in made:
+        examiners = self._made[1]
+        if searched not in examiners:
             settings = self.settings
             groups = settings["groups"]
             checks = (*checks_of(settings["sanitize"]), "division") if searched else ()
-            made[searched] = _Remembering(
+            examiners[searched] = _CachingExaminer(
                 self._answers, changed, self.reference, executors(changed, "interpreter", groups), groups=groups,
                 tolerance=as_tolerance(settings["tolerance"]), precise=settings["precise"],
                 partial=settings["partial"], checks=checks, unordered=settings["unordered"],
                 judges=functions_of(settings["properties"]),
             )  # fmt: skip
-        return made[searched]
+        return examiners[searched]
 
 
-class _Remembering(Examiner):
-    """Asks the reference once per case."""
+class _CachingExaminer(Examiner):
+    """An examiner that calls the reference once per case."""
 
     def __init__(self, answers: dict[int, Any], *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.answers = answers
 
     def _expected(self, reference: Callable[..., Any], case: Case) -> Mapping[str, Any]:
-        if id(case) not in self.answers:  # cases live as long as their property
+        if id(case) not in self.answers:  # ids are unique, since the property keeps its cases alive
             self.answers[id(case)] = super()._expected(reference, case)
-        known: Mapping[str, Any] = self.answers[id(case)]
-        return known
+        answer: Mapping[str, Any] = self.answers[id(case)]
+        return answer

@@ -1,7 +1,7 @@
-"""Every access to memory that a SPIR-V module makes, watched while it runs: alignment, range, negative indices.
+"""Checked memory accesses: instruments SPIR-V modules to verify alignment, range and sign of indices at run time.
 
-Some drivers read and write whatever is mapped, at any address; others lose the device. `watched` changes a module so that it
-checks each address before it is used and goes elsewhere with a wrong one, `Watcher` does so to all launches of a device.
+Some drivers read and write any mapped address; others lose the device. `watched` changes a module so that it checks
+each address before use and redirects invalid accesses; `Watcher` does so for all launches of a device.
 """
 
 from __future__ import annotations

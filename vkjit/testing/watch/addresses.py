@@ -1,7 +1,7 @@
-"""Where a pointer into a buffer comes from: the field of the argument block whose address it was made of.
+"""Provenance of buffer pointers: finds the address field of the argument block from which a pointer is computed.
 
-Enters: a module's `Reader`, the fields of its argument block. Leaves: a `Root` for each pointer. Holds: pointers are made
-by conversion from an address of the block, or from the sum of one and an offset, and by access chains from there.
+Pointers are made by converting an address from the block, or the sum of one and an offset, and by access chains from
+there.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ _SAME = frozenset({"OpConvertUToPtr", "OpBitcast", "OpCopyObject"})
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """An address of the argument block: its field, and the id of the loaded value. `field` is None for the block itself,
-    which some kernels get by address."""
+    """An address in the argument block: its field, and the id of the loaded value. `field` is None for the block
+    itself, which some kernels receive by address.
+    """
 
     field: ArgField | None
     value: int
 
 
 class Roots:
-    """The roots of a module's pointers; `indirect`: the only push constant is the address of the block."""
+    """The roots of a module's pointers. With `indirect`, the only push constant is the address of the block."""
 
     def __init__(self, reader: Reader, fields: Sequence[ArgField], indirect: bool) -> None:
         self.reader = reader
@@ -38,31 +39,31 @@ class Roots:
         self._known: dict[int, Root | None] = {}
 
     def of(self, pointer: int) -> Root:
-        """The root of a pointer. Raises InternalError where it can't be followed."""
-        found = self._find(pointer)
-        if found is None:
-            made = self.reader.definitions[pointer]
+        """Return the root of a pointer. Raises InternalError if it can't be traced."""
+        root = self._find(pointer)
+        if root is None:
+            definition = self.reader.definitions[pointer]
             raise InternalError(
-                f"no address of the argument block is found behind pointer {pointer}, made by {made.name}"
+                f"no address of the argument block is found behind pointer {pointer}, made by {definition.name}"
             )
-        return found
+        return root
 
     def _find(self, value: int) -> Root | None:
         if value not in self._known:
             self._known[value] = self._follow(self.reader.definitions[value])
         return self._known[value]
 
-    def _follow(self, made: Instruction) -> Root | None:
-        if made.name in CHAINS or made.name in _SAME:
-            return self._find(made.operands[0])
-        if made.name == "OpIAdd":
-            sides = [self._find(operand) for operand in made.operands]
-            found = [side for side in sides if side is not None]
-            return found[0] if len(found) == 1 else None
-        return self._loaded(made) if made.name == "OpLoad" else None
+    def _follow(self, definition: Instruction) -> Root | None:
+        if definition.name in CHAINS or definition.name in _SAME:
+            return self._find(definition.operands[0])
+        if definition.name == "OpIAdd":
+            sides = [self._find(operand) for operand in definition.operands]
+            roots = [side for side in sides if side is not None]
+            return roots[0] if len(roots) == 1 else None
+        return self._loaded(definition) if definition.name == "OpLoad" else None
 
     def _loaded(self, load: Instruction) -> Root | None:
-        """A value loaded from the argument block, where it is an address."""
+        """Return the root of a value loaded from the argument block if it is an address, else None."""
         chain = self.reader.definitions[load.operands[0]]
         if chain.name not in CHAINS:
             return None
@@ -73,7 +74,7 @@ class Roots:
         if pushed and self.indirect:
             return Root(None, load.result)
         if not pushed and self.of(base).field is not None:
-            return None  # a value of an array
+            return None  # a value loaded from an array
         member = self.reader.constant(chain.operands[1])
         offset = None if member is None else self.reader.offsets.get((self.reader.pointee(base), member))
         return Root(self.fields[offset], load.result) if offset in self.fields else None

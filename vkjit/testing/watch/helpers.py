@@ -1,9 +1,9 @@
-"""What an instrumented module gets beside its own code: types, constants, and the two functions that check and report.
+"""Code that instrumentation adds to a module: types, constants, and the two functions that check and report.
 
-Enters: a module's `Reader` and the address of a report buffer. Leaves: instructions to add to the module. The report buffer
-begins with `SCRATCH_BYTES` that accesses with a wrong address are sent to; after them each site has a word of 64 bits: whether
-something was wrong (`SEEN`), with the alignment (`MISALIGNED`), and how far from the start of what may be accessed, modulo
-2**62. Nothing is synchronised: where several invocations go wrong at one site, the word is that of any of them.
+The report buffer starts with `SCRATCH_BYTES` to which invalid accesses are redirected. After them, each site has a
+64-bit record: `SEEN` if an error occurred, `MISALIGNED` for alignment errors, and the distance from the start of the
+accessible range modulo 2**62. Records aren't synchronized: if several invocations fail at one site, the record is that
+of any of them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ SCRATCH_BYTES = 1 << 16
 RECORD_BYTES = 8
 SEEN, MISALIGNED = 1 << 63, 1 << 62
 DISTANCE = MISALIGNED - 1
-"""The bits of a record that hold the distance."""
+"""Mask of the distance in a record."""
 
 
 class Helpers:
-    """New ids, types, constants and functions for one module."""
+    """New ids, types, constants and functions of one module."""
 
     def __init__(self, reader: Reader, report: int) -> None:
         self.reader = reader
@@ -32,7 +32,9 @@ class Helpers:
         self.declarations: list[Instruction] = []
         self.functions: list[Instruction] = []
         self._types = {
-            (made.name, made.operands): made.result for made in reader.instructions if made.name.startswith("OpType")
+            (instruction.name, instruction.operands): instruction.result
+            for instruction in reader.instructions
+            if instruction.name.startswith("OpType")
         }
         self._constants: dict[tuple[int, int], int] = {}
         self.uint, self.ulong = self.type("OpTypeInt", 32, 0), self.type("OpTypeInt", 64, 0)
@@ -42,12 +44,12 @@ class Helpers:
         self.note = self._note()
 
     def id(self) -> int:
-        """A new id."""
+        """Return a new id."""
         self.reader.header[3] += 1
         return self.reader.header[3] - 1
 
     def put(self, out: list[Instruction], name: str, type_id: int, *operands: Operand) -> int:
-        """Appends an instruction; gives its result, 0 where it has none."""
+        """Append an instruction; return its result, or 0 if it has none."""
         layout, words = layout_of(name), list[int]()
         encode_operands(layout, operands, words, set())
         result = self.id() if layout.has_result else 0
@@ -57,40 +59,40 @@ class Helpers:
         return result
 
     def type(self, name: str, *operands: int) -> int:
-        """A type: the module's own where it has it."""
+        """Return a type, reusing the module's declaration if there is one."""
         key = (name, operands)
         if key not in self._types:
             self._types[key] = self.put(self.declarations, name, 0, *operands)
         return self._types[key]
 
     def constant(self, type_id: int, value: int) -> int:
-        """An integer constant; of the type of truth values where `type_id` is that."""
+        """Return an integer constant, or a boolean constant if `type_id` is the boolean type."""
         key = (type_id, value)
         if key not in self._constants:
             if type_id == self.truth:
-                made = Instruction("OpConstantTrue" if value else "OpConstantFalse", type_id, self.id(), ())
+                instruction = Instruction("OpConstantTrue" if value else "OpConstantFalse", type_id, self.id(), ())
             else:
                 bits = self.reader.definitions[type_id].operands[0]
                 value &= (1 << bits) - 1
                 words = (value & 0xFFFFFFFF, value >> 32) if bits == 64 else (value,)
-                made = Instruction("OpConstant", type_id, self.id(), words)
-            self.declarations.append(made)
-            self.reader.definitions[made.result] = made
-            self._constants[key] = made.result
+                instruction = Instruction("OpConstant", type_id, self.id(), words)
+            self.declarations.append(instruction)
+            self.reader.definitions[instruction.result] = instruction
+            self._constants[key] = instruction.result
         return self._constants[key]
 
     def word(self, value: int) -> int:
-        """A constant of 32 bits."""
+        """Return a 32-bit constant."""
         return self.constant(self.uint, value)
 
     def long(self, value: int) -> int:
-        """A constant of 64 bits."""
+        """Return a 64-bit constant."""
         return self.constant(self.ulong, value)
 
     # -- functions
 
     def _records(self) -> tuple[int, int]:
-        """Types of pointers to the structure of all records, and to one of them."""
+        """Declare pointer types to the structure of all records and to one record."""
         array = self.put(self.declarations, "OpTypeRuntimeArray", 0, self.ulong)
         struct = self.put(self.declarations, "OpTypeStruct", 0, array)
         for name, operands in (
@@ -106,7 +108,7 @@ class Helpers:
         return whole, one
 
     def _begin(self, result: int, *parameters: int) -> tuple[int, list[int]]:
-        """The head of a function: its id and its parameters' ids."""
+        """Start a function; return its id and its parameters' ids."""
         kind = self.type("OpTypeFunction", result, *parameters)
         function = self.put(self.functions, "OpFunction", result, "None", kind)
         ids = [self.put(self.functions, "OpFunctionParameter", parameter) for parameter in parameters]
@@ -114,7 +116,7 @@ class Helpers:
         return function, ids
 
     def _store(self, distance: int, flags: int, site: int) -> None:
-        """Writes a site's record."""
+        """Store a site's record."""
         out, (whole, one) = self.functions, self._kinds
         low = self.put(out, "OpBitwiseAnd", self.ulong, distance, self.long(DISTANCE))
         record = self.put(out, "OpBitwiseOr", self.ulong, low, flags)
@@ -123,7 +125,7 @@ class Helpers:
         self.put(out, "OpStore", 0, place, record, "Aligned", RECORD_BYTES)
 
     def _when(self, condition: int) -> int:
-        """Opens the block for a condition; gives the label of the block after it."""
+        """Start a conditional block; return the label of the merge block."""
         inside, after = self.id(), self.id()
         self.put(self.functions, "OpSelectionMerge", 0, after, "None")
         self.put(self.functions, "OpBranchConditional", 0, condition, inside, after)
@@ -131,16 +133,17 @@ class Helpers:
         return after
 
     def _check(self) -> int:
-        """check(address, low, room, mask, flag, site): the address, or that of the scratch where `address - low > room`, a
-        bit of the mask is set in it, or the flag is; then a record says so."""
+        """Define check(address, low, room, mask, flag, site). It returns the address, or the scratch address if
+        `address - low > room`, a bit of `mask` is set in the address, or `flag` is set; then it also stores a record.
+        """
         long, word, out = self.ulong, self.uint, self.functions
         function, parameters = self._begin(long, long, long, long, word, self.truth, word)
         address, low, room, mask, flag, site = parameters
         distance = self.put(out, "OpISub", long, address, low)
         outside = self.put(out, "OpUGreaterThan", self.truth, distance, room)
         lower = self.put(out, "OpUConvert", word, address)
-        rest = self.put(out, "OpBitwiseAnd", word, lower, mask)
-        misaligned = self.put(out, "OpINotEqual", self.truth, rest, self.word(0))
+        remainder = self.put(out, "OpBitwiseAnd", word, lower, mask)
+        misaligned = self.put(out, "OpINotEqual", self.truth, remainder, self.word(0))
         either = self.put(out, "OpLogicalOr", self.truth, outside, misaligned)
         wrong = self.put(out, "OpLogicalOr", self.truth, either, flag)
         after = self._when(wrong)
@@ -153,7 +156,7 @@ class Helpers:
         return function
 
     def _note(self) -> int:
-        """note(wrong, value, site): a record with the value where `wrong`."""
+        """Define note(wrong, value, site), which stores a record with the value if `wrong`."""
         out = self.functions
         function, (wrong, value, site) = self._begin(self.void, self.truth, self.ulong, self.uint)
         after = self._when(wrong)

@@ -1,7 +1,7 @@
-"""Watched launches: all of a device's, or one.
+"""Checked launches: of a single artifact, or all launches of a device.
 
-Enters: a device; for one launch, what its arrays may touch. Leaves: lines that say what was wrong, one per site. A launch is
-compiled again with the address of its report buffer in the code, waited for, and its report read.
+A launch is recompiled with the address of its report buffer in the code, waited for, and its report read. The result is
+one line of text per site with errors.
 """
 
 from __future__ import annotations
@@ -28,35 +28,38 @@ Launch = Callable[[KernelArtifact], None]
 
 
 def run(device: Device, artifact: KernelArtifact, spans: Mapping[tuple[str, int], Span], launch: Launch) -> list[str]:
-    """Runs `launch` on an instrumented version of an artifact and waits; says what was wrong."""
+    """Run `launch` with an instrumented artifact and wait. Return the errors as lines of text."""
     report = device.allocate(SCRATCH_BYTES + RECORD_BYTES * _most_sites(artifact.code))
     try:
         device.write(report, 0, np.zeros(report.nbytes, np.uint8))
-        device.synchronize()  # the launch doesn't say that it uses the report, so nothing would order it after this
-        made = watched(artifact.code, artifact.fields, {**_OWN, **spans}, report.address, indirect=artifact.indirect)
+        # the launch doesn't declare its use of the report buffer, so nothing else orders it after this write
+        device.synchronize()
+        instrumented = watched(
+            artifact.code, artifact.fields, {**_OWN, **spans}, report.address, indirect=artifact.indirect
+        )
         try:
-            launch(replace(artifact, code=made.code))
+            launch(replace(artifact, code=instrumented.code))
         finally:
             device.synchronize()
-        records = np.empty(RECORD_BYTES * len(made.sites), np.uint8)
+        records = np.empty(RECORD_BYTES * len(instrumented.sites), np.uint8)
         device.read(report, SCRATCH_BYTES, records)
     finally:
         report.close()
-    return _lines(made, records)
+    return _lines(instrumented, records)
 
 
 def _most_sites(code: bytes) -> int:
-    """No instruction that is checked has fewer words than three, and none has more than one check per word."""
+    """Return an upper bound: a checked instruction has at least three words and at most one check per word."""
     return len(code) // 4 - HEADER_WORDS
 
 
-def _lines(made: Watched, records: npt.NDArray[np.uint8]) -> list[str]:
+def _lines(instrumented: Watched, records: npt.NDArray[np.uint8]) -> list[str]:
     words = records.view(np.uint64).tolist()
-    return [_line(site, word) for site, word in zip(made.sites, words, strict=True) if word & SEEN]
+    return [_line(site, word) for site, word in zip(instrumented.sites, words, strict=True) if word & SEEN]
 
 
 def _line(site: Site, record: int) -> str:
-    """What a record says."""
+    """Format a record."""
     distance = record & DISTANCE
     distance -= (DISTANCE + 1) * (distance > DISTANCE // 2)
     where = f" ({site.line})" if site.line else ""
@@ -75,8 +78,9 @@ def _line(site: Site, record: int) -> str:
 
 @dataclass(slots=True)
 class Watcher:
-    """Watches every launch of a device inside a `with` block; `lines` collects what was wrong. Arrays may touch their whole
-    buffers."""
+    """Context manager that checks every launch of a device; `lines` collects the errors. Arrays may access their whole
+    buffers.
+    """
 
     device: Any
     lines: list[str] = field(default_factory=list)
@@ -115,12 +119,12 @@ class Watcher:
             self._launch(self.device.load(changed), groups, block, reads, writes)
 
         self.launches += 1
-        found = run(self.device, artifact, _buffer_spans(artifact, block, [*reads, *writes]), launch)
-        self.lines += [f"{artifact.name}: {line}" for line in found]
+        errors = run(self.device, artifact, _buffer_spans(artifact, block, [*reads, *writes]), launch)
+        self.lines += [f"{artifact.name}: {line}" for line in errors]
 
 
 def _buffer_spans(artifact: KernelArtifact, block: bytes, buffers: Sequence[Buffer]) -> dict[tuple[str, int], Span]:
-    """The bytes of the buffers that the addresses of an argument block lie in."""
+    """Return the byte ranges of the buffers that contain the addresses in an argument block, relative to each address."""
     spans: dict[tuple[str, int], Span] = {}
     for item in artifact.fields:
         if item.role != "address":

@@ -1,8 +1,8 @@
-"""A pytest plugin: launches of tests that take a device are watched, and a test fails where an address was wrong.
+"""A pytest plugin that checks the memory accesses of launches and fails a test if an address was invalid.
 
-`pytest -p vkjit.testing.watch.plugin tests/device/test_tiles.py`. Tests that take no fixture `device` or `vkjit_device`, and
-devices that run no SPIR-V, are left alone. Each launch is compiled again and waited for: tests of time or of what is launched
-in what order aren't for it.
+`pytest -p vkjit.testing.watch.plugin tests/device/test_tiles.py`. Tests without a fixture `device` or `vkjit_device`
+and devices that run no SPIR-V are unaffected. Each launch is recompiled and waited for, so tests of timing or launch
+order can't use it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["watched_launches"]
 
 @pytest.fixture(autouse=True)
 def watched_launches(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Watches the test's device."""
+    """Check the launches on the test's device."""
     names = [name for name in ("device", "vkjit_device") if name in request.fixturenames]
     device = request.getfixturevalue(names[0]) if names else None
     if device is None or device.caps.kind in ("interpreter", "llvm-cpu"):

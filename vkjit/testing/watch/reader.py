@@ -1,7 +1,6 @@
-"""A SPIR-V module taken apart into instructions, with what is asked about its types and pointers.
+"""A SPIR-V parser: decodes a module into instructions and answers queries about types and pointers.
 
-Enters: a module's bytes. Leaves: `Reader`. Holds: the instructions stand in the module's order, so that a changed list of
-them is a changed module.
+Instructions keep the module's order; encoding the modified list gives the modified module.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ __all__ = ["CHAINS", "Instruction", "Reader", "encode"]
 HEADER_WORDS = 5
 CHAINS = frozenset({"OpAccessChain", "OpInBoundsAccessChain"})
 _STORAGE = {row[0]: name for name, row in reversed(ENUMERANTS["StorageClass"].items())}
-"""Names of storage classes; of several names of one, the first."""
+"""Names of storage classes; the first name of a value wins."""
 _OFFSET = ENUMERANTS["Decoration"]["Offset"][0]
 
 
@@ -32,7 +31,7 @@ def _by_opcode() -> dict[int, Layout]:
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction. `type` and `result` are 0 where it has none; `operands` are the words after them."""
+    """An instruction. `type` and `result` are 0 if it has none; `operands` are the following words."""
 
     name: str
     type: int
@@ -41,7 +40,7 @@ class Instruction:
 
 
 def encode(instruction: Instruction) -> list[int]:
-    """The words of an instruction."""
+    """Return the words of an instruction."""
     head = [number for number in (instruction.type, instruction.result) if number]
     words = [*head, *instruction.operands]
     return [(len(words) + 1) << 16 | layout_of(instruction.name).opcode, *words]
@@ -49,7 +48,9 @@ def encode(instruction: Instruction) -> list[int]:
 
 @dataclass(slots=True)
 class Reader:
-    """A module. `definitions` holds the instruction of each id, `offsets` those of members of structures, in bytes."""
+    """A parsed module. `definitions` maps an id to its instruction, `offsets` (structure, member) to the member's
+    offset in bytes.
+    """
 
     header: list[int]
     instructions: list[Instruction]
@@ -58,46 +59,46 @@ class Reader:
 
     @staticmethod
     def of(code: bytes) -> Reader:
-        """Reads a module. Raises InternalError for what isn't one."""
+        """Parse a module. Raises InternalError if it is invalid."""
         words: list[int] = np.frombuffer(code, "<u4").tolist()
         if len(words) < HEADER_WORDS or words[0] != MAGIC:
             raise InternalError("these bytes aren't a SPIR-V module: the first word isn't the magic number")
-        made = Reader(words[:HEADER_WORDS], [])
+        reader = Reader(words[:HEADER_WORDS], [])
         place = HEADER_WORDS
         while place < len(words):
             count, opcode = words[place] >> 16, words[place] & 0xFFFF
             layout = _by_opcode().get(opcode)
             if layout is None or count == 0:
                 raise InternalError(f"the SPIR-V grammar has no instruction of opcode {opcode}")
-            made.add(layout, words[place + 1 : place + count])
+            reader.add(layout, words[place + 1 : place + count])
             place += count
-        return made
+        return reader
 
     def add(self, layout: Layout, words: list[int]) -> None:
-        """The next instruction."""
+        """Append an instruction."""
         first = layout.has_type + layout.has_result
         type_id = words[0] if layout.has_type else 0
         result = words[first - 1] if layout.has_result else 0
-        made = Instruction(layout.name, type_id, result, tuple(words[first:]))
-        self.instructions.append(made)
+        instruction = Instruction(layout.name, type_id, result, tuple(words[first:]))
+        self.instructions.append(instruction)
         if result:
-            self.definitions[result] = made
-        if made.name == "OpMemberDecorate" and made.operands[2] == _OFFSET:
-            self.offsets[made.operands[0], made.operands[1]] = made.operands[3]
+            self.definitions[result] = instruction
+        if instruction.name == "OpMemberDecorate" and instruction.operands[2] == _OFFSET:
+            self.offsets[instruction.operands[0], instruction.operands[1]] = instruction.operands[3]
 
     # -- types
 
     def storage(self, pointer: int) -> str:
-        """The storage class of a pointer, by its id; "" where the id is no pointer."""
+        """Return the storage class of a pointer id; "" if it isn't a pointer."""
         kind = self.definitions[self.definitions[pointer].type] if self.definitions[pointer].type else None
         return _STORAGE[kind.operands[0]] if kind is not None and kind.name == "OpTypePointer" else ""
 
     def pointee(self, pointer: int) -> int:
-        """The type that a pointer points to."""
+        """Return the type that a pointer points to."""
         return self.definitions[self.definitions[pointer].type].operands[1]
 
     def scalar_bytes(self, type_id: int) -> int:
-        """Bytes of a scalar, or of a vector's component."""
+        """Return the size of a scalar, or of a vector's component, in bytes."""
         kind = self.definitions[type_id]
         if kind.name in ("OpTypeInt", "OpTypeFloat"):
             return kind.operands[0] // 8
@@ -106,24 +107,28 @@ class Reader:
         raise InternalError(f"memory holds scalars and vectors of them; this access is to a {kind.name}")
 
     def size(self, type_id: int) -> int:
-        """Bytes of a scalar or a vector."""
+        """Return the size of a scalar or vector in bytes."""
         kind = self.definitions[type_id]
         return self.scalar_bytes(type_id) * (kind.operands[1] if kind.name == "OpTypeVector" else 1)
 
     def constant(self, value: int) -> int | None:
-        """The number that an integer constant is; None for what isn't one."""
-        made = self.definitions.get(value)
-        if made is None or made.name != "OpConstant" or self.definitions[made.type].name != "OpTypeInt":
+        """Return the value of an integer constant; None if the id isn't one."""
+        definition = self.definitions.get(value)
+        if (
+            definition is None
+            or definition.name != "OpConstant"
+            or self.definitions[definition.type].name != "OpTypeInt"
+        ):
             return None
-        number = sum(word << 32 * place for place, word in enumerate(made.operands))
-        return number & ((1 << self.definitions[made.type].operands[0]) - 1)
+        number = sum(word << 32 * place for place, word in enumerate(definition.operands))
+        return number & ((1 << self.definitions[definition.type].operands[0]) - 1)
 
     def bits(self, value: int) -> int:
-        """The width of an integer value."""
+        """Return the width of an integer value in bits."""
         return self.definitions[self.definitions[value].type].operands[0]
 
     def to_bytes(self) -> bytes:
-        """The module, as `instructions` are now."""
+        """Encode the module with the current `instructions`."""
         words = [*self.header]
         for instruction in self.instructions:
             words += encode(instruction)
