@@ -1,4 +1,4 @@
-"""The kernels that the group `cpu` measures: written as a user would write them."""
+"""Kernels for the `cpu` benchmark group, written as a user would write them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What every group of benchmarks uses: rows, targets, timing, and the judgement of a row.
+"""Shared benchmark infrastructure: rows, targets, timing and evaluation.
 
-Enters: functions that measure one figure each. Leaves: a `Result` per row, with status "ok", "short" or "absent". A row
-is "ok" only when its figure was measured here and now and meets its target.
+A benchmark group is a list of `Row`s with functions that measure one figure each. `run_row` turns a row into a `Result`
+with status "ok", "short" (target missed) or "absent" (can't be measured on this machine). A row is "ok" only if its
+figure was measured in this run and meets its target.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ LOWER_IS_BETTER = frozenset({"s", "ms", "us", "ns", "B", "KiB", "MiB", "times"})
 HIGHER_IS_BETTER = frozenset({"GB/s", "GFLOP/s", "TFLOP/s", "1/s"})
 
 
-class Absent(Exception):  # noqa: N818  it says what is missing, not that something went wrong
-    """Raised by a measurement that can't be made here; the message says what is missing."""
+class Absent(Exception):  # noqa: N818  signals a missing prerequisite, not an error
+    """Raised by a measurement that can't run on this machine; the message names what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a row has to reach: a bound on its own figure, a bound on its ratio to the reference, or both.
+    """The target of a row: a bound on its figure, a bound on its ratio to the reference, or both.
 
-    The bound on the figure is an upper one for times and sizes, a lower one for rates; `ratio` is a lower bound.
+    `value` is an upper bound for times and sizes and a lower bound for rates; `ratio` is a lower bound.
     """
 
     value: float | None = None
@@ -38,8 +39,11 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of a table. `ours` and `reference` measure one figure in `unit`; each call is a new measurement. `target` may be a
-    function, where it depends on the device."""
+    """One row of a benchmark table.
+
+    `ours` and `reference` measure the same figure in `unit`; each call is a new measurement. `target` may be a function
+    if it depends on the device.
+    """
 
     name: str
     unit: str
@@ -50,7 +54,7 @@ class Row:
     rounds: int = 3
 
     def bar(self) -> Target:
-        """The target, on this device."""
+        """Return the target for the current device."""
         return self.target() if callable(self.target) else self.target
 
     def __post_init__(self) -> None:
@@ -60,7 +64,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A row with what was measured. `ratio` is above 1 where vkjit does better than the reference, in any unit."""
+    """The measurements of a row. `ratio` is above 1 if vkjit is better than the reference, in any unit."""
 
     group: str
     name: str
@@ -75,7 +79,7 @@ class Result:
 
 
 def median_seconds(function: Callable[[], object], *, seconds: float = 0.5, least: int = 5, most: int = 1000) -> float:
-    """The median time of one call, after one call to warm up, over about `seconds` seconds of calls."""
+    """Return the median time of a call, from about `seconds` seconds of calls after one warm-up call."""
     function()
     times: list[float] = []
     end = time.perf_counter() + seconds
@@ -87,28 +91,37 @@ def median_seconds(function: Callable[[], object], *, seconds: float = 0.5, leas
 
 
 def run_row(group: str, row: Row) -> Result:
-    """Measures a row: both sides in turn, so that a machine that slows down slows both, and the median of each."""
+    """Measure a row and return its result.
+
+    vkjit and the reference alternate, so that changes in machine speed affect both; the medians are compared.
+    """
     target = row.bar()
-    blank = Result(group, row.name, row.unit, target, row.reference_name, "absent")
+    absent_result = Result(group, row.name, row.unit, target, row.reference_name, "absent")
     ours: list[float] = []
-    theirs: list[float] = []
+    references: list[float] = []
     reference, reason = row.reference, ""
     for _ in range(row.rounds):
         try:
             ours.append(row.ours())
         except Absent as error:
-            return replace(blank, reason=str(error))
+            return replace(absent_result, reason=str(error))
         if reference is not None:
             try:
-                theirs.append(reference())
+                references.append(reference())
             except Absent as error:
                 reference, reason = None, f"{row.reference_name}: {error}"
-    mine = statistics.median(ours)
-    if not theirs:
-        return replace(blank, ours=mine, reason=reason, status=_judge(target, row.unit, mine, None))
-    other = statistics.median(theirs)
-    ratio = other / mine if row.unit in LOWER_IS_BETTER else mine / other
-    return replace(blank, ours=mine, reference=other, ratio=ratio, status=_judge(target, row.unit, mine, ratio))
+    our_median = statistics.median(ours)
+    if not references:
+        return replace(absent_result, ours=our_median, reason=reason, status=_judge(target, row.unit, our_median, None))
+    reference_median = statistics.median(references)
+    ratio = reference_median / our_median if row.unit in LOWER_IS_BETTER else our_median / reference_median
+    return replace(
+        absent_result,
+        ours=our_median,
+        reference=reference_median,
+        ratio=ratio,
+        status=_judge(target, row.unit, our_median, ratio),
+    )
 
 
 def _judge(target: Target, unit: str, value: float, ratio: float | None) -> str:

@@ -1,4 +1,4 @@
-"""The same computations as in `cpu_kernels`, as numba's users write them: `njit(parallel=True)` with `prange`."""
+"""The kernels of `cpu_kernels` in idiomatic numba: `njit(parallel=True)` with `prange`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Measures vkjit beside references: `python benchmarks/run.py [GROUP...] [--list] [--only NAME] [--json FILE]`.
+"""Compare vkjit with other libraries: `python benchmarks/run.py [GROUP...] [--list] [--only NAME] [--json FILE]`.
 
-Enters: groups, modules of `benchmarks/groups/`, each with a list `ROWS`. Leaves: a table per group, and JSON if asked.
-The exit code is 0 unless a measurement failed with an error; a target that isn't met is a finding, not an error.
+A group is a module of `benchmarks/groups/` with a list `ROWS`. Prints a table per group and writes JSON on request.
+The exit code is 0 unless a measurement failed with an error; a missed target is reported but isn't an error.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ HEADINGS = ("row", "ours", "reference", "ratio", "target", "")
 
 
 def group_names() -> list[str]:
-    """Names of the groups, in alphabetical order."""
+    """Return the names of the groups in alphabetical order."""
     return sorted(module.name for module in pkgutil.iter_modules([str(Path(__file__).parent / "groups")]))
 
 
 def rows_of(group: str, only: str | None) -> list[Row]:
-    """The rows of a group whose name contains `only`."""
+    """Return the rows of a group whose name contains `only`."""
     rows: Sequence[Row] = importlib.import_module(f"benchmarks.groups.{group}").ROWS
     return [row for row in rows if only is None or only.lower() in row.name.lower()]
 
 
 def number(value: float | None, unit: str = "") -> str:
-    """Three significant digits with the unit; a dash for nothing."""
+    """Format a value with three significant digits and its unit; a dash for None."""
     if value is None:
         return "-"
     text = f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
@@ -50,7 +50,7 @@ def number(value: float | None, unit: str = "") -> str:
 
 
 def target_text(target: Target, unit: str) -> str:
-    """The target as it is shown."""
+    """Format a target for display."""
     parts = []
     if target.value is not None:
         parts.append(f"{'<=' if unit in LOWER_IS_BETTER else '>='} {number(target.value, unit)}")
@@ -60,7 +60,7 @@ def target_text(target: Target, unit: str) -> str:
 
 
 def cells(result: Result) -> tuple[str, ...]:
-    """A result as the cells of its line."""
+    """Return the table cells of a result."""
     reference = f"{number(result.reference, result.unit)} {result.reference_name}" if result.reference else "-"
     ratio = f"{result.ratio:.2f}x" if result.ratio is not None else "-"
     target = target_text(result.target, result.unit)
@@ -69,7 +69,7 @@ def cells(result: Result) -> tuple[str, ...]:
 
 
 def show(group: str, results: Sequence[Result]) -> None:
-    """Prints a group's table, through rich where it is installed."""
+    """Print a group's table, using rich if it is installed."""
     lines = [cells(result) for result in results]
     try:
         from rich.console import Console
@@ -87,7 +87,7 @@ def show(group: str, results: Sequence[Result]) -> None:
 
 
 def show_plain(group: str, lines: Sequence[tuple[str, ...]]) -> None:
-    """The same table in plain text."""
+    """Print the table as plain text."""
     widths = [max(len(line[column]) for line in (HEADINGS, *lines)) for column in range(len(HEADINGS))]
     print(f"\n{group}")
     for line in (HEADINGS, *lines):
@@ -95,7 +95,7 @@ def show_plain(group: str, lines: Sequence[tuple[str, ...]]) -> None:
 
 
 def machine() -> dict[str, object]:
-    """What the figures depend on: processor, system, versions, devices."""
+    """Return a description of the machine: CPU, system, versions, devices."""
     versions = {}
     for name in ("vkjit", "numpy", "torch", "taichi", "triton"):
         try:
@@ -113,21 +113,21 @@ def machine() -> dict[str, object]:
 
 
 def device_names() -> list[str]:
-    """The devices that vkjit finds, with their drivers."""
+    """Return the names of the devices that vkjit finds, with their drivers."""
     import vkjit
 
     return [f"{info.name} ({info.kind}, {info.driver})" for info in vkjit.devices()]
 
 
 def run_group(group: str, only: str | None) -> tuple[list[Result], int]:
-    """Measures and prints a group; its results and the number of rows that ended in an error."""
+    """Measure and print a group; return its results and the number of rows that failed with an error."""
     results: list[Result] = []
     errors = 0
     for row in rows_of(group, only):
         print(f"{group}: {row.name} ...", file=sys.stderr, flush=True)
         try:
             results.append(run_row(group, row))
-        except Exception:  # noqa: BLE001  one broken row must not cost the others
+        except Exception:  # noqa: BLE001  a failing row must not stop the others
             traceback.print_exc()
             errors += 1
     if results:
@@ -136,7 +136,7 @@ def run_group(group: str, only: str | None) -> tuple[list[Result], int]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the groups that the command line names."""
+    """Run the groups named on the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("groups", nargs="*", metavar="GROUP", help="default: all groups")
     parser.add_argument("--list", action="store_true", help="print groups, rows and targets, measure nothing")

@@ -1,4 +1,4 @@
-"""Kernels written with tiles that the group `tiles` measures beside those of the standard library."""
+"""Tile kernels of the `tiles` benchmark group that the standard library doesn't have."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ T = TypeVar("T", bound=vk.Element)
 
 
 def parts(x: Any, SPAN: int) -> int:
-    """Workgroups for parts of a row."""
+    """Return the number of workgroups for the segments of a vector."""
     return int(vk.cdiv(x.shape[0], SPAN))
 
 
 def blocks(x: Any, SPAN: int) -> tuple[int, int]:
-    """Workgroups for blocks of a matrix."""
+    """Return the grid for the blocks of a matrix."""
     return vk.cdiv(x.shape[1], SPAN), vk.cdiv(x.shape[0], SPAN)
 
 
@@ -37,7 +37,7 @@ def copy(x: vk.In[T, "N"], y: vk.Out[T, "N"], SPAN: vk.Const[int] = 4096) -> Non
 
 @vk.kernel(groups=parts, local=256)
 def partial_sums(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "G"], SPAN: vk.Const[int] = 16384) -> None:
-    """y[g] = the sum of part g."""
+    """y[g] = sum of segment g."""
     wg, g = vk.workgroup(), vk.group_id(0)
     i = g * SPAN
     wg.store(y[g : g + 1], wg.sum(wg.load(x[i : i + SPAN]), axis=0, keepdims=True))

@@ -1,4 +1,4 @@
-"""Triton's kernels for comparison. Importing this needs Triton; raises Absent without it."""
+"""Triton kernels to compare with. Importing this module without Triton raises Absent."""
 
 from __future__ import annotations
 

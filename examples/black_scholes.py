@@ -1,4 +1,4 @@
-"""European option prices: a device function, math functions, two outputs that are allocated and returned."""
+"""European option prices (Black-Scholes): a device function, math functions, two allocated and returned outputs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A kernel of one's own with its gradient, as a layer of a model: swish with a learned slope per channel.
+"""Custom autograd function: a layer with its own kernels, swish with a learned slope per channel.
 
-y = x * sigmoid(slope * x). One kernel computes y, another both gradients; `vk.autograd.Function` puts them on the
-tape. The gradients are checked against differences before the model learns to tell two spirals apart.
+y = x * sigmoid(slope * x). One kernel computes y, another both gradients; `vk.autograd.Function` records them on the
+tape. The gradients are compared with finite differences; then a model with this layer learns to classify two spirals.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def swish_gradients(
     gx: vk.Out[vk.f32, "N C"],
     gslope: vk.Out[vk.f32, "N C"],
 ):
-    """Both gradients from one sigmoid; those of the slopes are still to be summed over the batch."""
+    """Compute both gradients from one sigmoid; those of the slopes still have to be summed over the batch."""
     n, c = vk.index()
     value = x[n, c]
     s = vk.sigmoid(slope[c] * value)
@@ -39,7 +39,7 @@ def swish_gradients(
 
 
 class Swish(vk.autograd.Function):
-    """The operation: forward, and what backward makes of the gradient of its result."""
+    """The operation, with its forward and backward pass."""
 
     @staticmethod
     def forward(ctx: Any, x: vk.Tensor, slope: vk.Tensor) -> Any:
@@ -54,7 +54,7 @@ class Swish(vk.autograd.Function):
 
 
 class LearnedSwish(nn.Module):
-    """The layer: (N, channels) -> the same."""
+    """The layer: (N, channels) -> (N, channels)."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class LearnedSwish(nn.Module):
 
 
 def spirals(count: int, seed: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """Points of two spirals (2 count, 2), and which of them each belongs to (2 count, 1)."""
+    """Return points on two spirals (2 count, 2) and their labels (2 count, 1)."""
     rng = np.random.default_rng(seed)
     turn = rng.uniform(0.5, 3.0, count) * np.pi
     arm = np.stack([turn * np.cos(turn), turn * np.sin(turn)], 1) / 6
@@ -74,7 +74,7 @@ def spirals(count: int, seed: int) -> tuple[npt.NDArray[np.float32], npt.NDArray
 
 
 def check_gradients(seed: int) -> None:
-    """Compares with central differences: their error is about step^2, plus the rounding of the sum over the step."""
+    """Compare with central differences, whose error is about step^2 plus the rounding error of the sum over the step."""
     rng = np.random.default_rng(seed)
     x, slope, weights = (rng.standard_normal(shape).astype(np.float32) for shape in ((5, 3), (3,), (5, 3)))
 
@@ -99,7 +99,7 @@ def check_gradients(seed: int) -> None:
 
 
 def main(steps: int = 60, hidden: int = 32, points: int = 64, seed: int = 0, fall: float = 20.0) -> float:
-    """Trains, and checks that the loss has become smaller by the factor `fall`."""
+    """Train, and check that the loss has decreased by the factor `fall`."""
     vk.manual_seed(seed)
     check_gradients(seed)
     x, y = (vk.tensor(values) for values in spirals(points, seed))

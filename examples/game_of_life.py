@@ -1,4 +1,4 @@
-"""Conway's game of life on a torus: two-dimensional indices, modulo, two arrays that swap roles."""
+"""Conway's game of life on a torus: two-dimensional indices, modulo, double buffering."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def generation(old: vk.In[vk.u8, "H W"], new: vk.InOut[vk.u8, "H W"]):
 
 
 def reference(board: Any) -> Any:
-    """One generation with NumPy's roll."""
+    """Compute one generation with NumPy's roll."""
     alive = sum(np.roll(board, (dy, dx), (0, 1)).astype(np.int32) for dy in (-1, 0, 1) for dx in (-1, 0, 1) if dy or dx)
     return ((alive == 3) | ((alive == 2) & (board == 1))).astype(np.uint8)
 

@@ -1,4 +1,4 @@
-"""A histogram: counts in shared memory per workgroup, then one atomic per bin."""
+"""Histogram: each workgroup counts in shared memory, then adds its counts with one atomic per bin."""
 
 from __future__ import annotations
 

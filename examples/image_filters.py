@@ -13,7 +13,7 @@ RADIUS, LINE = 4, 128
 
 @vk.kernel(groups=lambda image: (vk.cdiv(image.shape[1], LINE), image.shape[0]), local=LINE)
 def blur_rows(image: vk.In[vk.f32, "H W"], weights: vk.In[vk.f32, "9"], out: vk.Out[vk.f32, "H W"]):
-    """Blurs along the rows; the border repeats the outermost pixel."""
+    """Blur along the rows; pixels beyond the border repeat the outermost pixel."""
     line = vk.shared(vk.f32, LINE + 2 * RADIUS)
     lane, row = vk.local_id(0), vk.group_id(1)
     start = vk.group_id(0) * LINE - RADIUS
@@ -28,7 +28,7 @@ def blur_rows(image: vk.In[vk.f32, "H W"], weights: vk.In[vk.f32, "9"], out: vk.
 
 @vk.kernel(over="out")
 def sobel(image: vk.In[vk.f32, "H W"], out: vk.Out[vk.f32, "H W"]):
-    """Strength of the edges; zero outside of the image."""
+    """Compute the gradient magnitude (Sobel); pixels outside of the image are 0."""
     y, x = vk.index()
     gx, gy = vk.f32(0), vk.f32(0)
     for d in vk.unroll(-1, 2):
@@ -40,7 +40,7 @@ def sobel(image: vk.In[vk.f32, "H W"], out: vk.Out[vk.f32, "H W"]):
 
 @vk.kernel(over="out")
 def resize(image: vk.In[vk.f32, "H W"], out: vk.InOut[vk.f32, "P Q"]):
-    """Bilinear resize, pixel centres aligned."""
+    """Resize by bilinear interpolation with aligned pixel centers."""
     y, x = vk.index()
     sy = (vk.f32(y) + 0.5) * vk.f32(image.shape[0]) / vk.f32(out.shape[0]) - 0.5
     sx = (vk.f32(x) + 0.5) * vk.f32(image.shape[1]) / vk.f32(out.shape[1]) - 0.5
@@ -55,13 +55,13 @@ def resize(image: vk.In[vk.f32, "H W"], out: vk.InOut[vk.f32, "P Q"]):
 
 
 def gaussian(radius: int = RADIUS, sigma: float = 2.0) -> Any:
-    """Normalised weights."""
+    """Return normalized weights."""
     weights = np.exp(-0.5 * (np.arange(-radius, radius + 1) / sigma) ** 2)
     return (weights / weights.sum()).astype(np.float32)
 
 
 def blur(image: Any) -> Any:
-    """Both directions; the second works on the transposed view, without a copy by hand."""
+    """Blur in both directions; the second pass runs on the transposed view without an explicit copy."""
     weights = gaussian()
     return blur_rows(np.ascontiguousarray(blur_rows(image, weights).T), weights).T
 
@@ -83,7 +83,7 @@ def main(height: int = 150, width: int = 201) -> None:
 
     same = np.empty_like(image)
     resize(image, same)
-    np.testing.assert_allclose(same, image, rtol=0, atol=2e-4)  # coordinates in f32 carry errors of 2^-24 * 200
+    np.testing.assert_allclose(same, image, rtol=0, atol=2e-4)  # f32 coordinates have errors of 2^-24 * 200
     half = np.empty((height // 2, width // 2), np.float32)
     resize(image, half)
     assert half.min() >= image.min() - 1e-6 and half.max() <= image.max() + 1e-6

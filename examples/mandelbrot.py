@@ -1,4 +1,4 @@
-"""The Mandelbrot set: a while loop with a different length in every invocation."""
+"""The Mandelbrot set: a while loop with a different trip count in every invocation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def mandelbrot(x0: vk.f32, y0: vk.f32, step: vk.f32, limit: vk.i32, counts: vk.I
 
 
 def reference(x0: float, y0: float, step: float, limit: int, shape: tuple[int, int]) -> np.ndarray:
-    """The same counts with NumPy, all points at once."""
+    """Compute the same counts with NumPy, for all points at once."""
     rows, columns = np.meshgrid(np.arange(shape[0]), np.arange(shape[1]), indexing="ij")
     c = (np.float32(x0) + np.float32(step) * columns.astype(np.float32)) + 1j * (
         np.float32(y0) + np.float32(step) * rows.astype(np.float32)
@@ -43,7 +43,7 @@ def main(size: int = 200, limit: int = 60) -> None:
     step = 3.0 / size
     mandelbrot(-2.25, -1.5, step, limit, counts)
     expected = reference(-2.25, -1.5, step, limit, counts.shape)
-    # points at the very edge of the set may differ by rounding: f32 here, f64 in the reference
+    # points on the boundary of the set may differ due to rounding: f32 here, f64 in the reference
     different = float(np.mean(counts != expected))
     assert different < 0.02, f"{different:.1%} of the points differ"
     shades = " .:-=+*#%@"

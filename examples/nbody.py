@@ -1,4 +1,4 @@
-"""Gravity between n bodies: positions travel through shared memory, tile by tile."""
+"""Gravity between n bodies: positions are staged in shared memory, tile by tile."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def main(n: int = 300, softening: float = 0.01) -> None:
     distance = (d**2).sum(-1) + softening
     terms = mass[None, :, None] * d * distance[..., None] ** -1.5
     expected = terms.sum(1)
-    # n terms, a dozen roundings each
+    # n terms with a dozen roundings each
     bound = np.abs(terms).sum(1) * (n + 24) * 2.0**-24
     assert np.all(np.abs(found - expected) <= bound)
     print(f"accelerations of {n} bodies: largest error {np.abs(found - expected).max():.2e}")

@@ -1,6 +1,6 @@
-"""Mistakes with memory, found without a reference: an index out of bounds, an element that nobody writes, a race.
+"""Property tests that find memory bugs without a reference: an out-of-bounds index, an unwritten element, a race.
 
-Where there is no reference, a kernel is compared with itself: on other devices, with other workgroup sizes and orders.
+Without a reference, a kernel is compared with itself: on other devices, with other workgroup sizes and orders.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ LANES = 32
 
 @vk.kernel(over="y")
 def differences(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
-    """The mistake: the last element has no successor."""
+    """Bug: the last element has no successor."""
     i = vk.global_id(0)
     y[i] = x[i + 1] - x[i]
 
 
 @vk.kernel(groups=lambda y: y.shape[0] // LANES, local=LANES)
 def scale(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
-    """The mistake: sizes that are no multiple of LANES need one workgroup more."""
+    """Bug: sizes that aren't multiples of LANES need one more workgroup."""
     i = vk.global_id(0)
     y.put(i, 2.0 * x.get(i, pad=0))
 
 
 @vk.kernel(groups=lambda x: vk.cdiv(x.shape[0], LANES), local=LANES)
 def last_positive(x: vk.In[vk.i32, "N"], place: vk.InOut[vk.i32, "1"]):
-    """The mistake: all invocations write the same element, and the one that comes last stays."""
+    """Bug: all invocations write the same element, so the result depends on their order."""
     i = vk.global_id(0)
     if i < x.shape[0] and x[i] > 0:
         place[0] = vk.i32(i)
 
 
 def find(kernel: vk.Kernel, kind: str, text: str) -> vk.testing.CheckFailure:
-    """The failure of a kernel that is known to have one, at the line that holds `text`."""
+    """Return the failure of a buggy kernel; check that it is reported at the line that contains `text`."""
     try:
         vk.testing.check_kernel(kernel, max_examples=60)
     except vk.testing.CheckFailure as failure:

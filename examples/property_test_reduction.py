@@ -1,6 +1,6 @@
-"""Property tests of kernels with workgroups: a sum that forgets its last tile, a maximum with the wrong start.
+"""Property tests of workgroup kernels: a sum that skips its last tile, a maximum with the wrong initial value.
 
-Both mistakes are right on the sizes and values that one tries by hand.
+Both kernels are correct for the sizes and values that one would try by hand.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ LANES = 32
 
 @vk.kernel(groups=lambda x: x.shape[0], local=LANES)
 def row_sums(x: vk.In[vk.f32, "R C"], y: vk.Out[vk.f32, "R"]):
-    """One workgroup per row. The mistake: columns after the last full tile are left out."""
+    """Sum rows, one workgroup per row. Bug: columns after the last full tile are skipped."""
     partial = vk.shared(vk.f32, LANES)
     lane, row = vk.local_id(0), vk.group_id(0)
     acc = vk.f32(0)
@@ -54,14 +54,14 @@ def row_sums_fixed(x: vk.In[vk.f32, "R C"], y: vk.Out[vk.f32, "R"]):
 @vk.kernel(over="y")
 def row_max(x: vk.In[vk.f32, "R C"], y: vk.Out[vk.f32, "R"]):
     row = vk.global_id(0)
-    best = vk.f32(0)  # the mistake: rows of negative numbers have a maximum, too
+    best = vk.f32(0)  # bug: wrong for rows with only negative numbers
     for column in range(x.shape[1]):
         best = vk.max(best, x[row, column])
     y[row] = best
 
 
 def find(kernel: vk.Kernel, reference, **settings) -> vk.testing.CheckFailure:
-    """The failure of a kernel that is known to have one."""
+    """Return the failure of a buggy kernel."""
     try:
         vk.testing.check_kernel(kernel, reference, max_examples=60, **settings)
     except vk.testing.CheckFailure as failure:
@@ -71,7 +71,7 @@ def find(kernel: vk.Kernel, reference, **settings) -> vk.testing.CheckFailure:
 
 
 def line_of(kernel: vk.Kernel, text: str) -> int:
-    """The number of the kernel's line that holds `text`."""
+    """Return the number of the kernel's line that contains `text`."""
     lines, first = inspect.getsourcelines(kernel.spec.fn)
     return first + next(i for i, line in enumerate(lines) if text in line)
 

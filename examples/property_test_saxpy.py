@@ -1,6 +1,6 @@
-"""A property test of one's own kernel: inputs drawn from its signature, compared with a line of NumPy.
+"""A property test of a kernel: inputs generated from its signature, results compared with a line of NumPy.
 
-The same test over a kernel with a mistake in it finds the smallest input that shows the mistake.
+For a kernel with a bug, the same test finds the smallest failing input.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def saxpy(a: T, x: vk.In[T, "N"], y: vk.InOut[T, "N"]):
 @vk.kernel(over="y")
 def shifted_saxpy(a: T, x: vk.In[T, "N"], y: vk.InOut[T, "N"]):
     i = vk.global_id(0)
-    y[i] = a * x[vk.max(i - 1, 0)] + y[i]  # the mistake: the neighbour's x
+    y[i] = a * x[vk.max(i - 1, 0)] + y[i]  # bug: reads the x of the previous element
 
 
 # pytest collects these; the decorated function is the reference
@@ -39,7 +39,7 @@ def test_shifted_saxpy(a, x, y):
 
 
 def line_of(kernel: vk.Kernel, text: str) -> int:
-    """The number of the kernel's line that holds `text`."""
+    """Return the number of the kernel's line that contains `text`."""
     lines, first = inspect.getsourcelines(kernel.spec.fn)
     return first + next(i for i, line in enumerate(lines) if text in line)
 
@@ -50,7 +50,7 @@ def main() -> None:
     try:
         test_shifted_saxpy()
     except vk.testing.CheckFailure as failure:
-        # two elements, of which the second one gets the first one's x: nothing smaller shows it
+        # two elements are the smallest failing size: the second one reads the x of the first one
         assert failure.dims == {"N": 2} and failure.index == (1,), failure
         assert sorted(np.abs(failure.arguments["x"])) == [0, 1], failure
         assert line_of(shifted_saxpy, "y[i] = ") in {loc.line for loc in failure.lines}, failure

@@ -1,4 +1,4 @@
-"""Sum of an array: grid-stride loop, tree in shared memory, one atomic per workgroup."""
+"""Sum of an array: grid-stride loop, tree reduction in shared memory, one atomic per workgroup."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def main(n: int = 1_000_000) -> None:
     total = np.zeros(1, np.float32)
     sum_all(x, total)
     expected = float(np.sum(x, dtype=np.float64))
-    # pairwise-like summation: far below n/64 sequential roundings of f32
+    # similar to pairwise summation: the error is far below that of n/64 sequential f32 roundings
     bound = expected * 2.0**-24 * (n / (64 * LOCAL) + 64 + 8)
     assert abs(float(total[0]) - expected) <= bound, (float(total[0]), expected, bound)
     print(f"sum of {n} elements: {float(total[0]):.2f}, exact {expected:.2f}")

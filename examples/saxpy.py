@@ -22,7 +22,7 @@ def main(n: int = 1_000_003) -> None:
     x, y = rng.standard_normal((2, n), dtype=np.float32)
     expected = 2.0 * x + y
     saxpy(2.0, x, y)
-    # one rounding (fused) or two: at most one unit in the last place of the largest term
+    # one rounding (fused) or two: the error is at most one ULP of the largest term
     np.testing.assert_allclose(y, expected, rtol=2e-7, atol=1e-6)
     print(f"saxpy over {n} elements: right")
 

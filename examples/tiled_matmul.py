@@ -1,4 +1,4 @@
-"""Matrix product with shared-memory tiles; sizes that are no multiple of the tile are padded on the fly."""
+"""Matrix product with shared-memory tiles; loads are padded for sizes that aren't multiples of the tile size."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def main(m: int = 123, n: int = 97, k: int = 201) -> None:
         b = rng.standard_normal((k, n)).astype(dtype)
         c = matmul[vk.cdiv(n, 16), vk.cdiv(m, 16)](a, b)
         expected = a.astype(np.float64) @ b.astype(np.float64)
-        # sums of k products accumulated in f32, rounded once to the element type
+        # k products are accumulated in f32 and rounded once to the element type
         bound = (np.abs(a).astype(np.float64) @ np.abs(b).astype(np.float64)) * k * 2.0**-24 + np.abs(expected) * unit
         assert np.all(np.abs(c - expected) <= bound), float(np.max(np.abs(c - expected) - bound))
         print(f"matmul {m}x{k} @ {k}x{n} in {np.dtype(dtype).name}: right")

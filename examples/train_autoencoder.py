@@ -1,7 +1,7 @@
-"""An autoencoder squeezes handwritten digits through a few numbers and draws them again.
+"""Train an autoencoder that compresses handwritten digits to a few numbers and reconstructs them.
 
-`python examples/train_autoencoder.py` trains for a moment, `--full` to a fifth of the error of the mean image; `--plot FILE` writes
-digits beside their copies, and the curve of the loss (with matplotlib).
+`python examples/train_autoencoder.py` trains briefly, `--full` to a fifth of the error of the mean image; `--plot FILE`
+plots digits, their reconstructions and the loss curve (requires matplotlib).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ def make_model(hidden: int, code: int) -> nn.Sequential:
 
 
 def drawn(image: Any) -> list[str]:
-    """An image (64,) as eight lines of text."""
+    """Return an image (64,) as eight lines of text."""
     shades = " .:-=+*#%@"
     return ["".join(shades[min(9, int(v * 10))] * 2 for v in row) for row in np.asarray(image).reshape(8, 8)]
 
 
 def plot(path: str, images: Any, copies: Any, losses: Any) -> None:
-    """Digits over their copies, and the curve."""
+    """Plot digits, their reconstructions and the loss curve."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -54,7 +54,7 @@ def main(
     seed: int = 0,
     plot_to: str = "",
 ) -> float:
-    """Trains and checks that the test error is below `least` of that of the mean image."""
+    """Train, and check that the test error is less than `least` times that of the mean image."""
     vk.manual_seed(seed)
     digits = data.digits()
     images = digits.arrays[0].reshape(-1, 64)

@@ -1,7 +1,7 @@
-"""A small convolutional network learns scikit-learn's handwritten digits, and its state goes through a file.
+"""Train a small convolutional network on scikit-learn's handwritten digits, then save and load its state.
 
-`python examples/train_cnn.py` trains for a moment, `--full` to at least 98.5 % test accuracy; both say how far they came.
-`--plot FILE` draws the loss (with matplotlib).
+`python examples/train_cnn.py` trains briefly, `--full` to at least 98.5 % test accuracy; both print the accuracy.
+`--plot FILE` plots the loss (requires matplotlib).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def make_model(channels: int) -> nn.Sequential:
 
 
 def load_digits() -> tuple[Array, Array, Array, Array]:
-    """Training and test images (N, 1, 8, 8) from 0 to 1, and their labels; every fifth image is for the test."""
+    """Return training and test images (N, 1, 8, 8) from 0 to 1, and their labels; every fifth image is a test image."""
     from sklearn.datasets import load_digits as load
 
     images, labels = load(return_X_y=True)
@@ -46,7 +46,7 @@ def load_digits() -> tuple[Array, Array, Array, Array]:
 
 
 def batches(x: Array, y: Array, size: int, seed: int, noise: float) -> Iterator[tuple[vk.Tensor, vk.Tensor]]:
-    """Shuffled batches of one size, with noise of that deviation; what is left over at the end of an epoch is not used."""
+    """Yield shuffled batches with added noise of standard deviation `noise`; an incomplete last batch is dropped."""
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(x))
     for start in range(0, len(x) - size + 1, size):
@@ -56,7 +56,7 @@ def batches(x: Array, y: Array, size: int, seed: int, noise: float) -> Iterator[
 
 
 def tracked(steps: Any, total: int) -> Any:
-    """The steps behind a progress bar, where rich is installed."""
+    """Iterate over the steps, with a progress bar if rich is installed."""
     try:
         from rich.progress import track
     except ImportError:
@@ -65,7 +65,7 @@ def tracked(steps: Any, total: int) -> Any:
 
 
 def plot(path: str, losses: Any) -> None:
-    """The curve of the loss."""
+    """Plot the loss curve."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -78,7 +78,7 @@ def plot(path: str, losses: Any) -> None:
 
 
 def accuracy(model: nn.Module, x: Array, y: Array) -> float:
-    """The share of images whose greatest logit is at their label."""
+    """Return the accuracy: the fraction of images whose largest logit is at their label."""
     model.eval()
     with vk.no_grad():
         found = model(vk.tensor(x)).argmax(1).numpy()
@@ -89,7 +89,7 @@ def accuracy(model: nn.Module, x: Array, y: Array) -> float:
 def train(
     model: nn.Module, x: Array, y: Array, epochs: int, batch: int, rate: float, noise: float, seed: int
 ) -> list[vk.Tensor]:
-    """Adam with a rate that falls along a cosine; the losses."""
+    """Train with Adam and a cosine learning-rate schedule; return the losses."""
     optimizer = optim.Adam(model.parameters(), lr=rate)
     schedule = optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=epochs, eta_min=rate / 20)
     loss_of = nn.CrossEntropyLoss()
@@ -119,7 +119,7 @@ def main(
     images: int | None = 320,
     plot_to: str = "",
 ) -> float:
-    """Trains on so many images (None: all), saves and loads the state, and checks that the accuracy reaches `least`."""
+    """Train on `images` images (None: all), save and load the state, and check that the accuracy reaches `least`."""
     vk.manual_seed(seed)
     x_train, y_train, x_test, y_test = load_digits()
     model = make_model(channels)

@@ -1,7 +1,7 @@
-"""A network that PyTorch trained on half of the digits' classes learns the other half here, most of it frozen.
+"""Fine-tune a network that PyTorch trained on half of the digit classes to the other half, with most layers frozen.
 
-`python examples/train_fine_tuning.py` needs PyTorch for the first part; where it isn't installed, vkjit trains that part and
-the state goes through a safetensors file instead. `--full` reaches at least 95 % on the new classes.
+`python examples/train_fine_tuning.py` needs PyTorch for the first part. If PyTorch isn't installed, vkjit trains that
+part, and the state is passed through a safetensors file. `--full` reaches at least 95 % on the new classes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from vkjit import data, nn, optim
 
 
 def make_model(library: Any, hidden: int, classes: int) -> Any:
-    """(N, 64) -> (N, classes), in either library."""
+    """Return the network (N, 64) -> (N, classes), built with either library."""
     return library.Sequential(
         library.Linear(64, hidden), library.ReLU(), library.Linear(hidden, hidden), library.ReLU(),
         library.Linear(hidden, classes),
@@ -26,7 +26,7 @@ def make_model(library: Any, hidden: int, classes: int) -> Any:
 
 
 def train_with_pytorch(x: Any, y: Any, hidden: int, steps: int) -> Any:
-    """The state of a network that PyTorch has trained on the first five digits."""
+    """Train a network on the first five digits with PyTorch and return its state."""
     import torch
 
     torch.manual_seed(0)
@@ -40,7 +40,7 @@ def train_with_pytorch(x: Any, y: Any, hidden: int, steps: int) -> Any:
 
 
 def train_here(model: nn.Module, x: Any, y: Any, steps: int, rate: float) -> None:
-    """Steps on all examples at once, of the parameters that aren't frozen."""
+    """Train the parameters that aren't frozen by full-batch steps."""
     optimizer = optim.Adam([p for p in model.parameters() if p.requires_grad], lr=rate)
     images, labels = vk.tensor(x), vk.tensor(y)
     for _ in range(steps):
@@ -50,7 +50,7 @@ def train_here(model: nn.Module, x: Any, y: Any, steps: int, rate: float) -> Non
 
 
 def first_state(x: Any, y: Any, hidden: int, steps: int) -> Any:
-    """The state to start from: PyTorch's, or one from a file."""
+    """Return the initial state: PyTorch's, or one from a file."""
     try:
         return train_with_pytorch(x, y, hidden, steps)
     except ImportError:
@@ -63,7 +63,7 @@ def first_state(x: Any, y: Any, hidden: int, steps: int) -> Any:
 
 
 def main(first_steps: int = 40, steps: int = 30, hidden: int = 32, least: float = 0.6, seed: int = 0) -> float:
-    """Trains twice and checks the accuracy on the new classes and that the frozen layers stayed."""
+    """Train twice, and check the accuracy on the new classes and that the frozen layers are unchanged."""
     vk.manual_seed(seed)
     digits = data.digits()
     x, y = digits.arrays[0].reshape(-1, 64), digits.arrays[1]

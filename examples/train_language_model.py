@@ -1,8 +1,8 @@
-"""A small transformer learns to write like Python's own documentation, character by character, and writes a sample.
+"""Train a small character-level transformer on Python's own documentation and sample text from it.
 
-`python examples/train_language_model.py` trains for a moment, `--full` until the text has words in it: minutes on a GPU, and with
-a smaller model on a processor. `--plot FILE` draws the loss (with matplotlib). The text ships with Python: the topics of
-`help()`, or where these are left out, docstrings of the standard library.
+`python examples/train_language_model.py` trains briefly, `--full` until the samples contain words: minutes on a GPU, or
+with a smaller model on a CPU. `--plot FILE` plots the loss (requires matplotlib). The text ships with Python: the topics
+of `help()` or, if they aren't installed, docstrings of the standard library.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Array = npt.NDArray[np.int64]
 
 
 def load_text() -> str:
-    """Text that every Python has."""
+    """Return text that is part of every Python installation."""
     try:
         from pydoc_data.topics import topics
     except ImportError:
@@ -33,7 +33,7 @@ def load_text() -> str:
 
 
 class LanguageModel(nn.Module):
-    """Characters (N, L) -> scores of the next character at each place (N, L, characters)."""
+    """Characters (N, L) -> logits of the next character at each position (N, L, characters)."""
 
     def __init__(self, characters: int, context: int, width: int, heads: int, layers: int) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class LanguageModel(nn.Module):
 
 
 def batch_of(text: Array, size: int, context: int, rng: np.random.Generator) -> tuple[vk.Tensor, vk.Tensor]:
-    """Random pieces of the text, and the same pieces one character further."""
+    """Return random sections of the text, and the same sections shifted by one character."""
     starts = rng.integers(0, len(text) - context - 1, size)
     pieces = text[starts[:, None] + np.arange(context + 1)]
     return vk.tensor(pieces[:, :-1]), vk.tensor(pieces[:, 1:])
@@ -59,7 +59,7 @@ def batch_of(text: Array, size: int, context: int, rng: np.random.Generator) -> 
 def sample(
     model: LanguageModel, start: list[int], length: int, temperature: float, rng: np.random.Generator
 ) -> list[int]:
-    """Goes on writing: each character is drawn by its probability at a temperature."""
+    """Continue the text by sampling one character at a time, with a softmax temperature."""
     written = list(start)
     model.eval()
     with vk.no_grad():
@@ -72,7 +72,7 @@ def sample(
 
 
 def plot(path: str, losses: Any, entropy: float) -> None:
-    """The curve of the loss, above what guessing by frequency costs."""
+    """Plot the loss curve and the loss of guessing by frequency."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -96,8 +96,8 @@ def main(
     seed: int = 0,
     plot_to: str = "",
 ) -> float:
-    """Trains, prints the loss and a sample, and checks that the loss fell below that of guessing by frequency or at least by
-    a tenth of the start.
+    """Train, print the loss and a sample, and check that the loss is below that of guessing by frequency, or at least a
+    tenth below the initial loss.
     """
     vk.manual_seed(seed)
     rng = np.random.default_rng(seed)

@@ -1,7 +1,7 @@
-"""A multi-layer perceptron learns scikit-learn's handwritten digits.
+"""Train a multi-layer perceptron on scikit-learn's handwritten digits.
 
-`python examples/train_mlp.py` trains for a moment, `--full` to at least 97 % test accuracy; both say how far they came.
-`--plot FILE` draws the loss (with matplotlib).
+`python examples/train_mlp.py` trains briefly, `--full` to at least 97 % test accuracy; both print the accuracy.
+`--plot FILE` plots the loss (requires matplotlib).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class MLP(nn.Module):
 
 
 def load_digits() -> tuple[Array, Array, Array, Array]:
-    """Training and test images (N, 64) from 0 to 1, and their labels; every fifth image is for the test."""
+    """Return training and test images (N, 64) from 0 to 1, and their labels; every fifth image is a test image."""
     from sklearn.datasets import load_digits as load
 
     images, labels = load(return_X_y=True)
@@ -43,7 +43,7 @@ def load_digits() -> tuple[Array, Array, Array, Array]:
 
 
 def batches(x: Array, y: Array, size: int, seed: int, noise: float) -> Iterator[tuple[vk.Tensor, vk.Tensor]]:
-    """Shuffled batches of one size, with noise of that deviation; what is left over at the end of an epoch is not used."""
+    """Yield shuffled batches with added noise of standard deviation `noise`; an incomplete last batch is dropped."""
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(x))
     for start in range(0, len(x) - size + 1, size):
@@ -53,7 +53,7 @@ def batches(x: Array, y: Array, size: int, seed: int, noise: float) -> Iterator[
 
 
 def tracked(steps: Any, total: int) -> Any:
-    """The steps behind a progress bar, where rich is installed."""
+    """Iterate over the steps, with a progress bar if rich is installed."""
     try:
         from rich.progress import track
     except ImportError:
@@ -62,7 +62,7 @@ def tracked(steps: Any, total: int) -> Any:
 
 
 def plot(path: str, losses: Any) -> None:
-    """The curve of the loss."""
+    """Plot the loss curve."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -75,7 +75,7 @@ def plot(path: str, losses: Any) -> None:
 
 
 def accuracy(model: nn.Module, x: Array, y: Array) -> float:
-    """The share of images whose greatest logit is at their label."""
+    """Return the accuracy: the fraction of images whose largest logit is at their label."""
     model.eval()
     with vk.no_grad():
         found = model(vk.tensor(x)).argmax(1).numpy()
@@ -93,7 +93,7 @@ def main(
     least: float = 0.7,
     plot_to: str = "",
 ) -> float:
-    """Trains, prints a line per epoch, and checks that the test accuracy reaches `least`."""
+    """Train, print a line per epoch, and check that the test accuracy reaches `least`."""
     vk.manual_seed(seed)
     x_train, y_train, x_test, y_test = load_digits()
     model = MLP(hidden)

@@ -1,6 +1,6 @@
-"""A training is broken off and resumed from its checkpoint; its losses are those of an unbroken one, to the last bit.
+"""Interrupt a training and resume it from its checkpoint; the losses are bit-identical to an uninterrupted training.
 
-The checkpoint holds the model, the optimiser, the schedule, the loader's place and the random state.
+The checkpoint contains the states of the model, the optimizer, the schedule, the loader and the random generator.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from vkjit import data, io, nn, optim
 
 
 class Training:
-    """A model with dropout, and everything that its training goes on from."""
+    """A model with dropout, and the complete state of its training."""
 
     def __init__(self, seed: int, hidden: int) -> None:
         vk.manual_seed(seed)
@@ -27,7 +27,7 @@ class Training:
         self.schedule = optim.lr_scheduler.ExponentialLR(self.optimizer, 0.99)
 
     def run(self, steps: int) -> list[float]:
-        """The losses of that many steps, from where it stands."""
+        """Train for a number of steps and return the losses."""
         losses: list[float] = []
         while len(losses) < steps:
             for x, y in self.loader:
@@ -42,14 +42,14 @@ class Training:
         return losses
 
     def save(self, path: Path) -> None:
-        """Writes a checkpoint: whole or not at all."""
+        """Write a checkpoint atomically."""
         io.save_checkpoint(
             path, model=self.model.state_dict(), optimizer=self.optimizer.state_dict(),
             schedule=self.schedule.state_dict(), loader=self.loader.state_dict(), random=vk.get_rng_state(),
         )  # fmt: skip
 
     def load(self, path: Path) -> None:
-        """Goes on from a checkpoint."""
+        """Resume from a checkpoint."""
         found: dict[str, Any] = io.load_checkpoint(path)
         for name in ("model", "optimizer", "schedule", "loader"):
             getattr(self, name).load_state_dict(found[name])
@@ -57,15 +57,15 @@ class Training:
 
 
 def main(steps: int = 12, hidden: int = 16) -> None:
-    """Trains unbroken, then broken off in the middle, and compares."""
+    """Train without and with an interruption, and compare the losses."""
     unbroken = Training(0, hidden).run(steps)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.safetensors"
         first = Training(0, hidden)
         losses = first.run(steps // 2)
         first.save(path)
-        del first  # the process ends here
-        second = Training(1234, hidden)  # another one, with other weights at first
+        del first  # simulates the end of the process
+        second = Training(1234, hidden)  # starts with other weights
         second.load(path)
         losses += second.run(steps - steps // 2)
     print(f"unbroken: {unbroken[-1]!r}, resumed: {losses[-1]!r} after {steps} steps")

@@ -1,11 +1,11 @@
-"""Derives the polynomials of vkjit's own mathematical functions and writes vkjit/passes/math/_gen_polynomials.py.
+"""Derive the polynomials of vkjit's mathematical functions and write vkjit/passes/math/_gen_polynomials.py.
 
-Each polynomial minimises the greatest weighted error over an interval (Remez's exchange algorithm, in 60 digits).
-Coefficients are rounded to the format; where that helps one by one, the others fitted again after each. Needs
-mpmath and NumPy; run it from the repository's root:
+Each polynomial minimizes the maximum weighted error over an interval (Remez exchange algorithm, with 60 digits).
+Coefficients are rounded to the format. Where it reduces the error, they are rounded one at a time, and the remaining
+ones are fitted again after each. Needs mpmath and NumPy; run it from the repository root:
 
-    python scripts/derive_polynomials.py            writes the file
-    python scripts/derive_polynomials.py --check    fails where the file isn't what would be written
+    python scripts/derive_polynomials.py            write the file
+    python scripts/derive_polynomials.py --check    fail if the file is out of date
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Function = Callable[[mpf], mpf]
 
 @dataclass(frozen=True)
 class Problem:
-    """Approximate `value` on [low, high], the error weighted; `degrees` for f32 and f64."""
+    """An approximation problem: `value` on [low, high] with a weighted error; `degrees` for f32 and f64."""
 
     name: str
     value: Function
@@ -41,7 +41,7 @@ class Problem:
 
 
 def best(value: list[mpf], weight: list[mpf], points: list[mpf], powers: range) -> list[mpf]:
-    """Coefficients of the best sum of powers on a grid of points; ArithmeticError where there is none."""
+    """Return the coefficients of the minimax fit on a grid of points; raises ArithmeticError if it fails."""
     count = len(powers) + 1
     last = len(points) - 1
     chosen = sorted({round(last * (1 - np.cos(np.pi * k / (count - 1))) / 2) for k in range(count)})
@@ -65,7 +65,7 @@ def best(value: list[mpf], weight: list[mpf], points: list[mpf], powers: range) 
 def weighted_errors(
     value: list[mpf], weight: list[mpf], points: list[mpf], powers: range, coefficients: list[mpf]
 ) -> list[mpf]:
-    """What the sum of powers is off by, at each point."""
+    """Return the weighted error of the polynomial at each point."""
     return [
         w * (v - x**powers.start * mpmath.polyval(coefficients[::-1], x))
         for x, v, w in zip(points, value, weight, strict=True)
@@ -73,7 +73,7 @@ def weighted_errors(
 
 
 def extremes(errors: list[mpf], count: int) -> list[int]:
-    """`count` positions of alternating extreme errors."""
+    """Return the indices of `count` alternating error extrema."""
     runs: list[int] = []
     for index, error in enumerate(errors):
         if runs and (errors[runs[-1]] > 0) == (error > 0):
@@ -89,7 +89,7 @@ def extremes(errors: list[mpf], count: int) -> list[int]:
 
 
 def fitted(problem: Problem, degree: int, rounded: Callable[[mpf], float]) -> tuple[list[float], float]:
-    """Rounded coefficients, fitted again after each rounding or not as is better, and log2 of the greatest error."""
+    """Return rounded coefficients and log2 of the maximum error: the better of joint and successive rounding."""
     middle, half = (problem.low + problem.high) / 2, (problem.high - problem.low) / 2
     points = [middle - half * mp.cos(mp.pi * (k + mpf(1) / 2) / GRID) for k in range(GRID)]
     value = [problem.value(x) for x in points]
@@ -108,12 +108,12 @@ def fitted(problem: Problem, degree: int, rounded: Callable[[mpf], float]) -> tu
 def refitted(
     value: list[mpf], weight: list[mpf], points: list[mpf], degree: int, rounded: Callable[[mpf], float]
 ) -> list[float]:
-    """Coefficients rounded one by one, lowest first, with those left fitted again."""
+    """Round coefficients one at a time, lowest power first, fitting the remaining ones again after each."""
     left, coefficients, solved = value, list[float](), list[mpf]()
     for power in range(degree + 1):
         try:
             solved = best(left, weight, points, range(power, degree + 1))
-        except ArithmeticError:  # the rounding of those before dominates: keep what was fitted with them
+        except ArithmeticError:  # earlier roundings dominate the error: keep the previous fit
             solved = solved[1:]
         coefficients.append(rounded(solved[0]))
         left = [v - mpf(coefficients[-1]) * x**power for x, v in zip(points, left, strict=True)]
@@ -121,7 +121,7 @@ def refitted(
 
 
 def even(series: Function) -> Function:
-    """A function of x as one of z = x*x."""
+    """Turn an even function of x into a function of z = x*x."""
     return lambda z: series(mp.sqrt(z))
 
 
@@ -132,14 +132,14 @@ def atanh_tail(z: mpf) -> mpf:
 
 
 def log2_tail(z: mpf) -> mpf:
-    """What follows c0 + c1 z in log2((1 + s)/(1 - s)) / s."""
+    """Return the terms of log2((1 + s)/(1 - s)) / s after c0 + c1 z."""
     s = mp.sqrt(z)
     whole = mp.log((1 + s) / (1 - s)) / s / mp.log(2)
     return (whole - 2 / mp.log(2) - z * 2 / (3 * mp.log(2))) / (z * z)
 
 
 def scaled_erfc(centre: mpf) -> Function:
-    """(1 + 2 x) exp(x*x) erfc(x) as a function of t = (x - centre)/(x + centre)."""
+    """Return (1 + 2 x) exp(x*x) erfc(x) as a function of t = (x - centre)/(x + centre)."""
 
     def function(t: mpf) -> mpf:
         x = centre * (1 + t) / (1 - t)
@@ -149,20 +149,20 @@ def scaled_erfc(centre: mpf) -> Function:
 
 
 def odd(name: str, function: Function, high: mpf, degrees: tuple[int, int]) -> Problem:
-    """(f(x) - x) / x**3 of an odd function as one of x*x, the error relative to f."""
+    """Return the problem for (f(x) - x) / x**3 of an odd function f, in terms of x*x, with the error relative to f."""
     return Problem(name, even(lambda x: (function(x) - x) / x**3), even(lambda x: x**3 / function(x)), TINY, high,
                    degrees, f"({name.lower()}(x) - x) / x**3 in x*x")  # fmt: skip
 
 
 def erfc(name: str, centre: str, high: str, degrees: tuple[int, int]) -> Problem:
-    """The scaled complementary error function around a centre."""
+    """Return the problem for the scaled complementary error function around a center."""
     scaled = scaled_erfc(mpf(centre))
     return Problem(name, scaled, lambda t: 1 / scaled(t), TINY - 1, mpf(high), degrees,
                    f"(1 + 2x) exp(x*x) erfc(x) in (x - {centre})/(x + {centre})")  # fmt: skip
 
 
 def problems() -> list[Problem]:
-    """All of them; a degree of -1 leaves a format out."""
+    """Return all problems; a degree of -1 skips a format."""
     half_ln2 = mp.log(2) / 2 * mpf("1.0005")
     octant = (mp.pi / 4 * mpf("1.0005")) ** 2
     third = ((mp.sqrt(2) - 1) / (mp.sqrt(2) + 1)) ** 2 * mpf("1.0005")
@@ -199,12 +199,14 @@ CONSTANTS = {
     "LOG2_FIRST": (lambda: 2 / mp.log(2), "half"),
     "LOG2_SECOND": (lambda: 2 / (3 * mp.log(2)), "half"),
 }
-"""Name to value and kind of its upper part: all digits of the format, half of them, or short enough that the product
-with an exponent is exact."""
+"""Values by name, and the kind of their upper part.
+
+The kind is all digits of the format, half of them, or short enough that the product with an exponent is exact.
+"""
 
 
 def split(value: mpf, kind: str, bits: int) -> tuple[float, float]:
-    """Upper and lower part; the lower one is rounded to the format."""
+    """Split a value into an upper and a lower part; the lower one is rounded to the format."""
     digits, exponent = (24, 8) if bits == 32 else (53, 11)
     kept = {"whole": digits, "half": digits - (digits + 1) // 2, "exponent": digits - exponent - 1}[kind]
     scale = mpf(2) ** (kept - 1 - mp.floor(mp.log(value, 2)))
@@ -214,7 +216,7 @@ def split(value: mpf, kind: str, bits: int) -> tuple[float, float]:
 
 
 def constants() -> list[str]:
-    """Split constants, and 2/pi in words of 32 bits after two words of zeros."""
+    """Return the lines for split constants, and for 2/pi in 32-bit words after two words of zeros."""
     lines = ["# upper and lower parts of constants"]
     for name, (value, kind) in CONSTANTS.items():
         lines += [f"{name}_F{bits} = {split(value(), kind, bits)!r}" for bits in (32, 64)]
@@ -227,7 +229,7 @@ def constants() -> list[str]:
 
 
 def text() -> str:
-    """The generated file."""
+    """Return the text of the generated file."""
     lines = [
         '"""Minimax polynomials, lowest coefficient first. Written by scripts/derive_polynomials.py: don\'t edit."""',
         "",
@@ -245,7 +247,7 @@ def text() -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Writes or checks; gives the exit status."""
+    """Write or check the file; return the exit status."""
     written = text()
     if arguments == ["--check"]:
         return 0 if TARGET.read_text() == written else 1

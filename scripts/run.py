@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""One entry for a fresh checkout: makes .venv, installs what a job needs, runs the job.
+"""Set up a fresh checkout and run a job: create .venv, install the job's dependencies, run it.
 
-    python3 scripts/run.py demo          installs vkjit and runs `python -m vkjit demo`
-    python3 scripts/run.py test [ARGS]   installs what the tests need, a Vulkan driver included, and runs them
-    python3 scripts/run.py test --fast   a cut through all of them, in two or three minutes
-    python3 scripts/run.py validate [ARGS]  the tests on Vulkan devices under Khronos' validation layer
-    python3 scripts/run.py lint          installs the linters and runs ruff, mypy, pyright and import-linter
+    python3 scripts/run.py demo          install vkjit and run `python -m vkjit demo`
+    python3 scripts/run.py test [ARGS]   install the test dependencies, including a Vulkan driver, and run the tests
+    python3 scripts/run.py test --fast   run a sample of the tests, in two to three minutes
+    python3 scripts/run.py validate [ARGS]  run the tests on Vulkan devices under Khronos' validation layer
+    python3 scripts/run.py lint          install the linters and run ruff, mypy, pyright and import-linter
 
-Needs nothing but Python 3.10 or newer. Arguments after the job's name go to the demo or to pytest. The exit code is the
-job's; nothing is printed after the job's own output. What is installed stays in .venv, apart from the Vulkan driver:
-that comes through apt, and only where none is found.
+Requires only Python 3.10 or newer. Arguments after the job's name are passed to the demo or to pytest. The exit code is
+the job's, and nothing is printed after the job's own output. Everything is installed into .venv, except the Vulkan
+driver, which is installed with apt if none is found.
 """
 
 from __future__ import annotations
@@ -28,15 +28,9 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 DRIVER_PACKAGES = ["libvulkan1", "mesa-vulkan-drivers"]
 LAYER_PACKAGES = ["vulkan-validationlayers"]
-WORKERS = [
-    "-n",
-    "auto",
-    "--maxprocesses=8",
-    "--dist",
-    "worksteal",
-]  # neighbours share caches: mostly one worker runs a file
+WORKERS = ["-n", "auto", "--maxprocesses=8", "--dist", "worksteal"]  # a file mostly runs on one worker: shared caches
 
-# Run in a process of its own: a broken driver may take the process down. Exits with 0 when a device is there.
+# Runs in a separate process, since a broken driver may crash it. Exits with 0 if a device is found.
 PROBE = r"""
 import ctypes, sys
 names = {"win32": ["vulkan-1.dll"], "darwin": ["libvulkan.1.dylib", "libMoltenVK.dylib"]}
@@ -60,29 +54,29 @@ sys.exit(0 if count.value else 4)
 """
 
 
-# Exits with 0 when the validation layer is there and a device works under it.
+# Exits with 0 if the validation layer is present and a device works with it.
 LAYER_PROBE = """
 import os, sys
 os.environ["VKJIT_VALIDATE"] = "1"
-from vkjit.runtime import instance
+from vkjit.backends.vulkan.runtime import instance
 found = instance.get_instance()
 sys.exit(0 if found.validating and found.physical_devices() else 1)
 """
 
 
 def say(text: str) -> None:
-    """One line about what is being done, on standard error so that a job's output stays its own."""
+    """Print a progress message on standard error, so that standard output holds only the job's output."""
     print(f"[run.py] {text}", file=sys.stderr, flush=True)
 
 
 def stop(text: str) -> None:
-    """Ends with a message that says what to do."""
+    """Exit with a message that says what to do."""
     say(text)
     sys.exit(2)
 
 
 def make_environment() -> None:
-    """Creates .venv, unless a working one is there."""
+    """Create .venv unless a working one exists."""
     if PYTHON.exists() and call(str(PYTHON), "-m", "pip", "--version", quiet=True) == 0:
         return
     try:
@@ -100,7 +94,7 @@ def make_environment() -> None:
 
 
 def install(extras: str) -> None:
-    """Installs the checkout, editable, with `extras`; does nothing when that was done for this pyproject.toml."""
+    """Install the checkout in editable mode with `extras`; does nothing if already done for this pyproject.toml."""
     make_environment()
     wanted = hashlib.sha256(f"{ROOT}\n{(ROOT / 'pyproject.toml').read_text(encoding='utf-8')}".encode()).hexdigest()
     stamp = VENV / f".installed-{extras.replace(',', '-')}"
@@ -114,12 +108,12 @@ def install(extras: str) -> None:
 
 
 def has_vulkan_device() -> bool:
-    """Whether a Vulkan loader is there and finds a device."""
+    """True if a Vulkan loader is present and finds a device."""
     return call(sys.executable, "-c", PROBE, quiet=True) == 0
 
 
 def ensure_driver() -> None:
-    """Installs a software Vulkan driver where none is found and apt may be used; else says what to install."""
+    """Install a software Vulkan driver if none is found and apt may be used; else print instructions."""
     if has_vulkan_device():
         return
     command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *DRIVER_PACKAGES]
@@ -140,7 +134,7 @@ def ensure_driver() -> None:
 
 
 def root_prefix() -> list[str] | None:
-    """What to put before a command that needs root; None when root isn't to be had without a password."""
+    """Return the command prefix for root privileges; None if they require a password."""
     environment = ["env", "DEBIAN_FRONTEND=noninteractive"]
     if os.geteuid() == 0:
         return environment
@@ -150,26 +144,29 @@ def root_prefix() -> list[str] | None:
 
 
 def call(*command: str, quiet: bool = False) -> int:
-    """Runs a command in the checkout; its exit code. `quiet` drops what it prints."""
+    """Run a command in the checkout and return its exit code. `quiet` discards its output."""
     output = subprocess.DEVNULL if quiet else None
     return subprocess.run(command, cwd=ROOT, stdout=output, stderr=output, check=False).returncode
 
 
 def demo(arguments: list[str]) -> int:
-    """The main job."""
+    """Run the demo."""
     install("demo")
     return call(str(PYTHON), "-m", "vkjit", "demo", *arguments)
 
 
 def test(arguments: list[str]) -> int:
-    """All tests, on every device found, in several processes; with --fast a few cases of each."""
+    """Run all tests, on every device found, in several processes; with --fast, a sample of them."""
     install("test")
     ensure_driver()
     return call(str(PYTHON), "-m", "pytest", *WORKERS, *arguments)
 
 
 def validate(arguments: list[str]) -> int:
-    """The tests on Vulkan devices, each failing for what the validation layer says about it; then what it says at exits."""
+    """Run the tests on Vulkan devices under the validation layer.
+
+    A test fails on any message of the layer; messages at process exit are reported at the end.
+    """
     install("test")
     ensure_driver()
     if call(str(PYTHON), "-c", LAYER_PROBE, quiet=True) != 0:
@@ -191,7 +188,7 @@ def validate(arguments: list[str]) -> int:
 
 
 def lint(arguments: list[str]) -> int:
-    """All linters, so that one run shows everything; fails when one of them does."""
+    """Run all linters, so that one run shows every problem; fails if any of them does."""
     install("test,lint")
     tools = str(PYTHON.parent)
     codes = [
@@ -205,7 +202,7 @@ def lint(arguments: list[str]) -> int:
 
 
 def main() -> int:
-    """Runs the job that the command line names."""
+    """Run the job named on the command line."""
     if sys.version_info < (3, 10):
         stop(f"vkjit needs Python 3.10 or newer, this is {platform.python_version()} ({sys.executable})")
     jobs = {"demo": demo, "test": test, "validate": validate, "lint": lint}

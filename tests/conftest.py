@@ -1,4 +1,4 @@
-"""What all tests share: executors as a fixture, a cache of their own, validation of all emitted SPIR-V."""
+"""Fixtures and hooks shared by all tests: executors, an isolated disk cache, validation of all emitted SPIR-V."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import gc
 import os
 import shutil
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -29,20 +29,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def find_validator() -> str | None:
-    """The path of spirv-val. A vkjit that can't be imported is for the tests to report, each for itself."""
+    """Return the path of spirv-val, or None. Import errors of vkjit are left for the individual tests to report."""
     try:
         from vkjit.spirv import tools
-    except Exception:  # noqa: BLE001  whatever an import raises
+    except Exception:  # noqa: BLE001  an import may raise anything
         return None
     return tools.find("spirv-val")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Settles the environment before vkjit is imported anywhere; worker processes inherit it."""
+    """Set up the environment before vkjit is first imported; worker processes inherit it."""
     if not hasattr(config, "workerinput"):
         config.stash[CACHE_KEY] = tempfile.mkdtemp(prefix="vkjit-test-cache-")
         os.environ["VKJIT_CACHE_DIR"] = config.stash[CACHE_KEY]
-        # processes that tests start import this checkout, whether it is installed or not
+        # subprocesses started by tests import this checkout, whether or not it is installed
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(config.rootpath), os.environ.get("PYTHONPATH")]))
         keep_bytecode(config)
         if getattr(config.option, "numprocesses", None):
@@ -102,19 +102,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(f"fast: {kept:,} of {count:,} tests were selected")
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
-    """Collects tests without collecting garbage: next to nothing of what they are made of goes before the end."""
-    gc.disable()
-    try:
-        return (yield)
-    finally:
-        gc.enable()
-        settle()
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Takes what collecting left out of the garbage collector's sight: it stays until the end."""
+    settle()
 
 
 def settle() -> None:
-    """Collect garbage, then freeze what is left, so that later collections look at younger objects only.
+    """Collects garbage, then freezes what is left, so that later collections look at younger objects only.
 
     A full collection takes the better part of a second once the suite and PyTorch are loaded, and hundreds of tests ask for
     one.
@@ -136,7 +130,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    from vkjit.testing import plugin  # pytest imports it first, by its name
+    from vkjit.testing import plugin  # pytest has already imported it by name
 
     validator = find_validator()
     state = os.environ.get("VKJIT_SPIRV_VAL", "0")
@@ -155,23 +149,23 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 @pytest.fixture
 def device(vkjit_device: Any) -> Any:
-    """The plugin's device under a short name."""
+    """The plugin's `vkjit_device` fixture under a short name."""
     return vkjit_device
 
 
 @pytest.fixture(autouse=True, scope="session")
 def stored_whole() -> Iterator[None]:
-    """Whatever a test compiles has to come back from the cache as it is: most tests compile anew, users' programs seldom do."""
-    from vkjit import cache
+    """Check that each artifact a test compiles survives the cache's encoding: most tests never read from the cache."""
+    from vkjit.compiler import cache
 
-    usual = cache.store
+    original = cache.store
 
     def store(key: str, artifact: Any) -> None:
-        found = cache._decode(cache._encode(artifact, key), key)
-        assert found is not None and found == artifact and found.info == artifact.info, (
+        decoded = cache._decode(cache._encode(artifact, key), key)
+        assert decoded is not None and decoded == artifact and decoded.info == artifact.info, (
             f"the cache loses parts of kernel {artifact.name}"
         )
-        usual(key, artifact)
+        original(key, artifact)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cache, "store", store)
@@ -180,18 +174,18 @@ def stored_whole() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def patient() -> Iterator[None]:
-    """Has checks of kernels look for what mends one for as long as a loaded machine may need."""
-    from vkjit.testing import localise
+    """Raise the time limits of the repair search in kernel checks twentyfold, for loaded machines."""
+    from vkjit.testing.explain import localize
 
     with pytest.MonkeyPatch.context() as patch:
         for name in ("_SECONDS", "_SECONDS_OF_ONE", "_SECONDS_TO_CONFIRM"):
-            patch.setattr(localise, name, 20 * getattr(localise, name))
+            patch.setattr(localize, name, 20 * getattr(localize, name))
         yield
 
 
 @pytest.fixture(autouse=True)
 def _no_validation_messages() -> Iterator[None]:
-    """Where VKJIT_VALIDATE=1 asks for the validation layer: fails each test in which it says something."""
+    """Fail each test during which the validation layer reports a message (only with VKJIT_VALIDATE=1)."""
     if not validation.wanted():
         yield
         return

@@ -1,8 +1,8 @@
 """Operations on more than 2^31 elements: `python -m tests.huge [--device cpu] [--count N] [--only NAME]`.
 
-Enters: a device; tensors of `count` elements (2^31 + 7 where nothing else is said) by stride 0, so that only results take
-memory, up to 5 GB at a time. Leaves: a line for each operation; the exit code is 1 where one is wrong. What would need more memory
-than there is must say so by OutOfMemoryError, and counts as skipped.
+Operands have `count` elements (default 2^31 + 7) and stride 0, so that only results take memory, up to 5 GB at a time.
+Prints a line for each operation; the exit code is 1 if any result is wrong. An operation that needs more memory than
+there is must raise OutOfMemoryError and counts as skipped.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from collections.abc import Callable
 from typing import Any
 
 import vkjit as vk
-from vkjit.tensor.views import strided
+from vkjit.tensor.ops.views import strided
 
 COUNT = 2**31 + 7
 
 
 def repeated(value: float, dtype: Any, count: int) -> Any:
-    """`count` elements of one value in the memory of one."""
+    """Return `count` elements of one value, stored once."""
     return strided(vk.tensor([value], dtype=dtype), (count,), (0,))
 
 
 def rows(values: list[float], dtype: Any, count: int) -> Any:
-    """`count` rows of the same values."""
+    """Return `count` equal rows, stored once."""
     return strided(vk.tensor(values, dtype=dtype), (count, len(values)), (0, 1))
 
 
 def edges(x: Any) -> list[Any]:
-    """The first two elements, those around 2^31 and the last one."""
+    """Return the first two elements, those around 2^31, and the last one."""
     middle = min(2**31, x.shape[0] - 2)
     return [x[i].item() for i in (0, 1, middle - 1, middle, x.shape[0] - 1)]
 
 
 def _table(n: int) -> dict[str, tuple[Callable[[], Any], Any]]:
-    """Operation to (result as Python numbers, what is expected)."""
+    """Map each operation's name to (function that returns its result as Python numbers, expected result)."""
     u8, f16, flags = vk.u8, vk.f16, vk.boolean
     two, half, true = repeated(2, u8, n), repeated(0.5, f16, n), repeated(True, flags, n)
     ones = [1.0] * 5
@@ -91,7 +91,7 @@ def _counted(n: int) -> list[int]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command; gives the exit status."""
+    """Run the command and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--count", type=int, default=COUNT)

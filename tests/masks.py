@@ -1,7 +1,7 @@
-"""`python -m tests.masks`: a part of the suite on smaller devices, as phones have them: one run of pytest per mask.
+"""Run a part of the suite on devices with reduced capabilities, like those of phones: `python -m tests.masks`.
 
-Arguments: masks (default: all below), then what goes to pytest. Kernels that need more than a mask leaves are skipped with
-the reason; everything else has to give the same results. The exit code is 1 where a run fails, or nothing is left of it.
+Arguments: names of masks (default: all), then arguments for pytest, which runs once per mask. Kernels that need more
+than a mask allows are skipped with the reason. The exit code is 1 if a run fails or no test of it passes.
 """
 
 from __future__ import annotations
@@ -18,16 +18,20 @@ MASKS = {
     "wide subgroups": "subgroup=64",
     "phone": "kind=discrete shared=16384 invocations=128",
 }
-"""Masks by name."""
+"""Capability masks by name."""
 
 DEVICES = {"phone": "vulkan", "narrow subgroups": "interpreter", "wide subgroups": "interpreter"}
-"""Where a mask is for one kind of device alone."""
+"""Masks that apply to one kind of device only."""
 
-FILES = ("tests/device/test_stdlib_kernels.py", "tests/device/test_emit_subgroups.py", "tests/device/test_vectors.py")
+FILES = (
+    "tests/device/stdlib/test_kernels.py",
+    "tests/device/language/test_codegen_subgroups.py",
+    "tests/device/language/test_vectors.py",
+)
 
 
 def run(name: str, rest: list[str]) -> bool:
-    """One mask; whether all went well."""
+    """Run pytest under one mask; return True if it succeeds and at least one test passes."""
     start = time.monotonic()
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", f"--vkjit-caps={MASKS[name]}", *FILES, *rest]
     if name in DEVICES:
@@ -43,7 +47,7 @@ def run(name: str, rest: list[str]) -> bool:
 
 
 def main() -> int:
-    """All masks that are named, or all."""
+    """Run the named masks, or all, and return the exit status."""
     named = [a for a in sys.argv[1:] if a in MASKS]
     rest = [a for a in sys.argv[1:] if a not in MASKS]
     return 0 if all([run(name, rest) for name in named or MASKS]) else 1

@@ -1,4 +1,4 @@
-"""Many threads at once, for tests."""
+"""A helper that runs a function in several threads at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["run_in_threads"]
 
 
 def run_in_threads(work: Callable[[int], None], count: int) -> None:
-    """Calls `work(number)` in `count` threads and waits for all of them. What a thread raises is pytest's to report."""
+    """Call `work(number)` in `count` threads and wait for all of them. Exceptions in threads are reported by pytest."""
     threads = [threading.Thread(target=work, args=(number,)) for number in range(count)]
     for thread in threads:
         thread.start()

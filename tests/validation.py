@@ -1,8 +1,8 @@
-"""Runs of the suite under Vulkan's validation layer: what it says fails the test that made it speak.
+"""Support for running the suite under Vulkan's validation layer: each message fails the test that caused it.
 
-Enters: VKJIT_VALIDATE=1, and VKJIT_VALIDATE_LOG, the beginning of the names of files for messages: each process that runs
-tests has one, which those that its tests start share. `python scripts/run.py validate` sets both. Leaves: messages. Tests
-whose calls are wrong on purpose do them in a process of its own, with `QUIET` as its settings.
+Enabled by VKJIT_VALIDATE=1. VKJIT_VALIDATE_LOG is the prefix of the names of log files: each test process has its own
+log, shared with the processes that its tests start. `python scripts/run.py validate` sets both. Tests that make invalid
+calls on purpose make them in a separate process with the settings `QUIET`.
 """
 
 from __future__ import annotations
@@ -11,29 +11,29 @@ import json
 import os
 
 QUIET = {"VKJIT_VALIDATE_LOG": ""}
-"""Settings under which a process's messages are its own affair."""
+"""Settings for a subprocess whose messages are to be ignored."""
 
 _read: dict[str, int] = {}
-"""Bytes of a log that were seen already."""
+"""Number of bytes already read, by path of the log."""
 
 
 def wanted() -> bool:
-    """Whether this run validates."""
+    """True if this run uses the validation layer."""
     from vkjit.settings import switch
 
     return bool(switch("VKJIT_VALIDATE"))
 
 
 def begin() -> None:
-    """Gives this process, and those that it starts, a log of its own."""
+    """Set up a log file for this process and the processes that it starts."""
     if wanted() and os.environ.get("VKJIT_VALIDATE_LOG"):
         os.environ["VKJIT_VALIDATE_LOG"] += f".{os.getpid()}"
 
 
 def present() -> bool:
-    """Whether the layer is there; opens the driver."""
+    """True if the validation layer is available; opens the driver."""
+    from vkjit.backends.vulkan.runtime import instance
     from vkjit.errors import DriverNotFoundError
-    from vkjit.runtime import instance
 
     try:
         return instance.get_instance().validating
@@ -42,18 +42,18 @@ def present() -> bool:
 
 
 def summary() -> str:
-    """One line for the head of a report."""
+    """Return the line for the report header."""
     return "on, synchronisation included" if present() else "absent (vulkan-validationlayers): nothing is validated"
 
 
 def collected() -> list[str]:
-    """What the layer has said since the last call, here and in processes that were started from here."""
-    from vkjit.runtime import instance
+    """Return the messages since the last call, from this process and from those that it started."""
+    from vkjit.backends.vulkan.runtime import instance
 
     live = instance.validation_messages()
-    here = list(live)
+    own = list(live)
     live.clear()
-    return _logged() if os.environ.get("VKJIT_VALIDATE_LOG") else here
+    return _logged() if os.environ.get("VKJIT_VALIDATE_LOG") else own
 
 
 def _logged() -> list[str]:

@@ -1,6 +1,6 @@
-"""Calls that are wrong on purpose: the validation layer has to speak, or runs under it show nothing.
+"""Invalid Vulkan calls made on purpose, to check that the validation layer is active and reports them.
 
-Not collected with the suite; `tests/device/test_validation.py` runs it and expects it to fail.
+Not collected with the suite; `tests/device/language/test_validation.py` runs it and expects it to fail.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 import vkjit as vk
-from vkjit.runtime.device import VulkanDevice
+from vkjit.backends.vulkan.runtime.device import VulkanDevice
 
 
 @pytest.fixture

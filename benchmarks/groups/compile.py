@@ -1,6 +1,6 @@
-"""What a user waits for: importing vkjit, the first result in a new process, source to SPIR-V, the disk cache.
+"""Startup and compilation latency: import time, first result in a new process, source to SPIR-V, disk cache lookup.
 
-VKJIT_RIVALS_PYTHON names the Python that has the other compilers installed, where this one hasn't.
+VKJIT_RIVALS_PYTHON names a Python interpreter that has the other compilers installed, if this one doesn't.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ CHECKOUT = str(PROGRAMS.parent.parent)
 
 
 def _python(*arguments: str, python: str = "", **environment: str) -> str:
-    """What a new process of Python (this one, if not named) prints. Raises Absent with its last line when it ends with
-    code 3, "missing here".
+    """Return the standard output of a new Python process (this interpreter by default).
+
+    Raises Absent with the last line of output if the process exits with code 3 (prerequisite missing).
     """
     path = os.pathsep.join(part for part in (CHECKOUT, os.environ.get("PYTHONPATH", "")) if part)
     settings = os.environ | {"PYTHONPATH": path} | environment
@@ -37,7 +38,7 @@ def _python(*arguments: str, python: str = "", **environment: str) -> str:
 
 
 def _import_seconds(module: str, before: str = "sys") -> float:
-    """The median time of `import module` in new processes that have imported `before`."""
+    """Return the median time of `import module` in new processes that have already imported `before`."""
     code = f"import time, {before}; start = time.perf_counter(); import {module}; print(time.perf_counter() - start)"
     return statistics.median(float(_python("-c", code)) for _ in range(5))
 
@@ -51,20 +52,20 @@ def import_numpy() -> float:
 
 
 def _first_result(program: str, **environment: str) -> float:
-    """Wall time of a whole process that computes one result, start of Python included."""
+    """Return the wall time of a process that computes one result, including interpreter startup."""
     start = time.perf_counter()
     _python(str(PROGRAMS / program), **environment)
     return time.perf_counter() - start
 
 
 def first_result_cold() -> float:
-    """Neither vkjit's cache nor the driver's holds anything."""
+    """Measure the first result with empty vkjit and driver caches."""
     with tempfile.TemporaryDirectory() as folder:
         return _first_result("first_result.py", VKJIT_CACHE_DIR=folder, MESA_SHADER_CACHE_DISABLE="true")
 
 
 def first_result_warm() -> float:
-    """Both caches filled by a run before."""
+    """Measure the first result with both caches filled by an earlier run."""
     with tempfile.TemporaryDirectory() as folder:
         places = {"VKJIT_CACHE_DIR": f"{folder}/vkjit", "MESA_SHADER_CACHE_DIR": f"{folder}/mesa"}
         _first_result("first_result.py", **places)
@@ -104,18 +105,18 @@ def compile_small_taichi() -> float:
 
 
 def _last_number(text: str) -> float:
-    """Some libraries greet before."""
+    """Return the number on the last line; some libraries print a banner first."""
     return float(text.strip().splitlines()[-1])
 
 
 def compile_fifty_lines_by(rival: str) -> Callable[[], float]:
-    """The same kernel, by another compiler."""
+    """Return a function that measures compiling the same kernel with another compiler."""
     program = str(PROGRAMS / "compile_fifty_rival.py")
     return lambda: _last_number(_python(program, rival, python=RIVALS))
 
 
 def find_in_cache() -> float:
-    """In a process after the one that stored it."""
+    """Measure a disk cache lookup in a different process from the one that stored the kernel."""
     program = str(PROGRAMS / "find_cached.py")
     with tempfile.TemporaryDirectory() as folder:
         _python(program, "store", VKJIT_CACHE_DIR=folder)
@@ -135,7 +136,7 @@ def compile_two_thousand_branching_lines() -> float:
 
 
 def growth() -> float:
-    """How much longer twice the straight code takes."""
+    """Return the ratio of compile times of 2,000 and 1,000 lines of straight-line code."""
     thousand, two_thousand = _long("1000", "2000")
     return two_thousand / thousand
 

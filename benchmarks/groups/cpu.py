@@ -1,4 +1,4 @@
-"""The device "cpu" beside NumPy, PyTorch and numba on as many threads. Each row's result is checked before it is timed."""
+"""The device "cpu" compared with NumPy, PyTorch and numba at the same thread count; results are checked first."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ BIG = 1 << 24
 
 @functools.cache
 def vk() -> Any:
-    """vkjit with a device of `THREADS` threads as its default."""
+    """Return vkjit with a device of `THREADS` threads as the default device."""
     try:
         import vkjit
-        from vkjit.cpu.device import CpuDevice
+        from vkjit.backends.cpu.runtime.device import CpuDevice
 
         vkjit.set_default_device(CpuDevice(threads=THREADS))
     except Exception as error:
@@ -71,7 +71,7 @@ def tensor(values: Any) -> Any:
 
 
 def check(found: Any, expected: Any, bound: float) -> None:
-    """The largest error, relative to the largest value, has to be below `bound`."""
+    """Check that the largest error, relative to the largest value, is below `bound`."""
     scale = float(np.abs(expected).max()) or 1.0
     error = float(np.abs(np.asarray(found, np.float64) - np.asarray(expected, np.float64)).max()) / scale
     if not error <= bound:
@@ -82,7 +82,7 @@ def seconds(function: Callable[[], object]) -> float:
     return median_seconds(function, seconds=1.0)
 
 
-# -- memory bound
+# -- memory-bound
 
 
 @functools.cache
@@ -148,7 +148,7 @@ def stencil_numba() -> float:
     return seconds(lambda: numba().stencil(x, out)) * 1e3
 
 
-# -- bound by arithmetic
+# -- compute-bound
 
 SIZE = 1024
 
@@ -162,7 +162,7 @@ def mandelbrot_ours() -> float:
         _mandelbrot_numba(expected)
     except Absent:
         expected = counts.numpy()
-    if float(np.mean(counts.numpy() != expected)) > 0.01:  # points at the edge of the set differ by rounding
+    if float(np.mean(counts.numpy() != expected)) > 0.01:  # points at the edge of the set differ due to rounding
         raise AssertionError("wrong result: more than 1 % of the points differ")
     return seconds(lambda: kernels().mandelbrot(*arguments)) * 1e3
 
@@ -190,7 +190,7 @@ def black_scholes_ours() -> float:
     arguments = (*given, 0.02, 0.3, call, put)
     kernels().black_scholes(*arguments)
     spot, strike, years = (v.astype(np.float64) for v in _options())
-    check(call.numpy() - put.numpy(), spot - strike * np.exp(-0.02 * years), 1e-5)  # the parity of put and call
+    check(call.numpy() - put.numpy(), spot - strike * np.exp(-0.02 * years), 1e-5)  # put-call parity
     return seconds(lambda: kernels().black_scholes(*arguments)) * 1e3
 
 
@@ -221,7 +221,7 @@ def nbody_numba() -> float:
     return seconds(lambda: numba().nbody(position, mass, np.float32(0.01), out)) * 1e3
 
 
-# -- products
+# -- matrix products
 
 FLOPS = 2 * 1024**3
 

@@ -1,7 +1,8 @@
-"""Epochs over a folder of images: the longer of decoding and computing, each measured alone, is what both together should take.
+"""Training epochs over an image folder, compared with the slower of decoding and computing, each measured alone.
 
-Each row is a process of its own, which takes the least of three times of each part; on the CPU device its launches get one
-thread less than there are processors.
+Decoding and computing overlap, so an epoch should take about as long as the slower of the two. Each row runs in its own
+process, which takes the minimum of three runs of each part. On the CPU device, launches get one thread less than the
+machine has CPUs.
 """
 
 from __future__ import annotations
@@ -17,28 +18,28 @@ from benchmarks.framework import Row, Target
 
 PROGRAM = Path(__file__).resolve().parent.parent / "programs" / "data_epoch.py"
 LONGER = 1.1
-"""How much longer than the longer part an epoch may take."""
+"""Maximum allowed ratio of an epoch's time to the slower part's time."""
 
 _last: dict[float, float] = {}
-"""What the latest process of a row found for the longer part: in milliseconds."""
+"""The time of the slower part in milliseconds, by `share`, from the latest run of each row."""
 
 
 def epoch(share: float) -> float:
-    """Milliseconds of an epoch in which computing takes `share` of what decoding takes."""
+    """Return the milliseconds of an epoch whose computation takes `share` times as long as its decoding."""
     threads = str(max(1, (os.cpu_count() or 2) - 1))
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, str(PROGRAM), str(share)], check=False, text=True, capture_output=True,
         env={"VKJIT_NUM_THREADS": threads, **os.environ, "PYTHONPATH": str(PROGRAM.parent.parent.parent)},
     )  # fmt: skip
-    if done.returncode:
-        raise RuntimeError(f"{PROGRAM.name} ended with {done.returncode}: {done.stderr[-600:]}")
-    found = json.loads(done.stdout.splitlines()[-1])
-    _last[share] = max(found["decode"], found["compute"])
-    return float(found["epoch"])
+    if process.returncode:
+        raise RuntimeError(f"{PROGRAM.name} ended with {process.returncode}: {process.stderr[-600:]}")
+    times = json.loads(process.stdout.splitlines()[-1])
+    _last[share] = max(times["decode"], times["compute"])
+    return float(times["epoch"])
 
 
 def longer(share: float) -> float:
-    """The longer of decoding and computing, as the same process found them."""
+    """Return the time of the slower of decoding and computing, measured in the same process as the epoch."""
     return _last[share]
 
 

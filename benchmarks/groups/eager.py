@@ -1,9 +1,10 @@
-"""What eager operations cost the host: microseconds of Python per operation and per training step, beside PyTorch on the processor.
+"""Host overhead of eager operations: microseconds of Python per operation and per training step, compared with PyTorch.
 
-Sizes are so small that kernels take next to no time; what is measured is the thread that calls, from the call to its return, the
-least of many. PyTorch runs the same on the processor with one thread, where an operation costs about what it costs to launch one.
+Tensors are so small that kernel time is negligible. The figure is the minimum time of a call on the calling thread,
+until it returns. PyTorch runs on the CPU with one thread, where an operation costs about as much as launching one.
 
-On a GPU operations of 1M elements stand beside PyTorch's with CUDA, too: queued calls, so that again only the host counts.
+On a GPU, operations on 1M elements are also compared with PyTorch on CUDA. The calls are queued, so that only host time
+counts.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ ROUNDS, CALLS = 60, 5
 
 @functools.cache
 def torch() -> Any:
-    """PyTorch with one thread."""
+    """Return PyTorch, limited to one thread."""
     try:
         import torch as library
     except ImportError:
@@ -34,7 +35,7 @@ def torch() -> Any:
 
 
 def least_microseconds(call: Callable[[], Any], wait: Callable[[], None]) -> float:
-    """The least time of a call over rounds of a few queued ones; between rounds the device catches up."""
+    """Return the minimum time per call over batches of a few queued calls; the device drains between batches."""
     least = float("inf")
     for number in range(ROUNDS + 5):
         for _ in range(CALLS):
@@ -96,7 +97,7 @@ def theirs(make: Callable[..., Callable[[], Any]], *args: Any) -> float:
 
 
 def captured_step() -> float:
-    """A replay of the step as a graph, with the numbers of its Adam."""
+    """Measure the replay of a captured training step, including the update of Adam's scalar arguments."""
     import vkjit as vk
 
     model = linear_stack(vk.nn, WIDTH, WIDTH, WIDTH, CLASSES)
@@ -117,7 +118,7 @@ def captured_step() -> float:
     return least_microseconds(lambda: graph.replay(x=x, y=y, **optimizer.advance(graph)), vk.synchronize)
 
 
-# -- beside CUDA
+# -- compared with CUDA
 
 QUEUED: tuple[Callable[[Any, Any, Any, Any], Any], ...] = (
     lambda x, y, c, m: x + y,
@@ -147,13 +148,13 @@ QUEUED: tuple[Callable[[Any, Any, Any, Any], Any], ...] = (
     lambda x, y, c, m: c.add_(y),
     lambda x, y, c, m: c.mul_(1.0),
 )
-"""Operations of `x` and `y` with 1M elements, of `c`, which they change, and of `m`, 32 x 32."""
+"""Operations on `x` and `y` (1M elements), `c` (updated in place) and `m` (32 x 32)."""
 MANY = 1 << 20
 
 
 @functools.cache
 def queued(ours: bool) -> float:
-    """The median over these operations of microseconds per queued call. Raises Absent where there is no GPU."""
+    """Return the median microseconds per queued call over `QUEUED`. Raises Absent without a GPU."""
     import vkjit as vk
 
     number = next((i.index for i in vk.devices() if i.kind in ("discrete", "integrated", "virtual")), None)

@@ -1,8 +1,8 @@
-"""What a warm launch costs the processor, beside PyTorch's and Triton's in the same process; graphs; the device's own cost.
+"""CPU cost of a warm launch, compared with PyTorch and Triton in the same process; graph replays; device-side cost.
 
-Eight kernels take turns, and every launch gets arrays that no launch has seen before, of a shape of its own. Times of launches
-are CPU time of the launching thread, submissions included; those of kernels are from the device's timestamps. Kernels are
-tiny, so that nothing else counts.
+Launches cycle through eight kernels, and each gets new arrays of its own shape. Launch times are CPU time of the
+launching thread, including submissions; kernel times are from device timestamps. Kernels are tiny, so that launch
+overhead dominates.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import vkjit as vk
 from benchmarks.framework import Absent, Row, Target
 
 LAUNCHES = 1000
-"""Launches in a row; the queue takes them without waiting for the device."""
+"""Consecutive launches; the queue accepts them without waiting for the device."""
 ROUNDS = 8
 TAILS = 9
 REPLAYED = 100
@@ -27,7 +27,7 @@ CHAIN = 1000
 
 @functools.cache
 def gpu() -> Any:
-    """The first hardware device; raises Absent where there is none."""
+    """Return the first hardware device; raises Absent if there is none."""
     for number, info in enumerate(vk.devices()):
         if info.kind in ("discrete", "integrated", "virtual"):
             device = vk.device(number)
@@ -38,7 +38,7 @@ def gpu() -> Any:
 
 @functools.cache
 def lavapipe() -> Any:
-    """Mesa's software driver."""
+    """Return Mesa's software driver."""
     try:
         return vk.device("llvmpipe")
     except vk.VkjitError as error:
@@ -47,7 +47,7 @@ def lavapipe() -> Any:
 
 @functools.cache
 def torch() -> Any:
-    """PyTorch with CUDA."""
+    """Return PyTorch with CUDA."""
     try:
         import torch as module
     except ImportError as error:
@@ -90,7 +90,7 @@ def shape_of(number: int, chance: random.Random) -> tuple[int, ...]:
 
 
 def independent(device: Any, seed: int) -> list[tuple[Any, Any, Any]]:
-    """Arguments that have no memory in common."""
+    """Return arguments for each launch, with no shared memory."""
     empty = functools.partial(vk.empty, device=device)
     chance = random.Random(seed)
     shapes = [shape_of(number, chance) for number in range(LAUNCHES)]
@@ -98,7 +98,10 @@ def independent(device: Any, seed: int) -> list[tuple[Any, Any, Any]]:
 
 
 def dependent(device: Any, seed: int) -> list[tuple[Any, Any, Any]]:
-    """Each launch reads what the one before has written, through views of two buffers, each of a shape of its own."""
+    """Return arguments for each launch, such that it reads what the previous one wrote.
+
+    The arguments are views of two buffers, each with its own shape.
+    """
     chance = random.Random(seed)
     buffers = [vk.empty(4096, device=device) for _ in range(2)]
     sets = []
@@ -114,13 +117,13 @@ def _size(shape: tuple[int, ...]) -> int:
 
 
 def launch_all(sets: list[tuple[Any, Any, Any]]) -> None:
-    made = kernels()
+    all_kernels = kernels()
     for number, (a, b, out) in enumerate(sets):
-        made[number & 7](a, b, out)
+        all_kernels[number & 7](a, b, out)
 
 
 def cpu_microseconds(prepare: Callable[[int], Any], run: Callable[[Any], None], finish: Callable[[], None]) -> float:
-    """The least CPU time of this thread per launch, of several rounds: what else runs only makes it longer."""
+    """Return the CPU time of this thread per launch; the minimum of several runs, since interference only adds time."""
     times = []
     for number in range(ROUNDS):
         prepared = prepare(number)
@@ -138,33 +141,36 @@ def ours(find: Callable[[], Any], prepare: Callable[[Any, int], Any]) -> float:
 
 
 def tail() -> float:
-    """The 99th percentile of single warm launches over their median, by the clock, so with what the system interrupts; the
-    median of several rounds. A round of 4,000 before them brings the machine code and its memory."""
+    """Return the ratio of the 99th percentile to the median of single warm launches, in wall time.
+
+    Wall time includes interruptions by the system. The result is the median of several runs, after a run of 4,000
+    launches that compiles the launch code and allocates its memory.
+    """
     device = gpu()
     return statistics.median([tail_of(device, seed) for seed in range(TAILS + 1)][1:])
 
 
 def tail_of(device: Any, seed: int) -> float:
-    made, clock = kernels(), time.perf_counter_ns
+    all_kernels, clock = kernels(), time.perf_counter_ns
     sets = [one for part in range(4) for one in independent(device, 4 * seed + part)]
     device.synchronize()
     times = []
     for number, (a, b, out) in enumerate(sets):
         begin = clock()
-        made[number & 7](a, b, out)
+        all_kernels[number & 7](a, b, out)
         times.append(clock() - begin)
     return percentile_over_median(times)
 
 
 def system_tail() -> float:
-    """The same of a loop that launches nothing: what the system's interruptions are here and now."""
+    """Return the same ratio for a loop that launches nothing, as a baseline for the system's interruptions."""
     gpu()
 
     def work() -> None:
         for _ in range(80):
             pass
 
-    def round_() -> float:
+    def measure() -> float:
         clock, times = time.perf_counter_ns, []
         for _ in range(4 * LAUNCHES):
             begin = clock()
@@ -172,7 +178,7 @@ def system_tail() -> float:
             times.append(clock() - begin)
         return percentile_over_median(times)
 
-    return statistics.median(round_() for _ in range(TAILS))
+    return statistics.median(measure() for _ in range(TAILS))
 
 
 def percentile_over_median(times: list[int]) -> float:
@@ -215,7 +221,7 @@ def triton_add() -> float:
 
 
 def chained(device: Any, count: int) -> Any:
-    """A graph of kernels, each of which reads what the one before has written."""
+    """Return a graph of kernels in which each reads what the previous one wrote."""
     kernel = kernels()[0]
     a, b, c = (vk.zeros(64, device=device) for _ in range(3))
     with vk.capture(device) as graph:
@@ -225,7 +231,7 @@ def chained(device: Any, count: int) -> Any:
 
 
 def spread(device: Any, count: int) -> Any:
-    """A graph of kernels that have nothing to do with each other."""
+    """Return a graph of independent kernels."""
     kernel = kernels()[0]
     a, b = (vk.zeros(64, device=device) for _ in range(2))
     outs = [vk.zeros(64, device=device) for _ in range(count)]

@@ -1,7 +1,7 @@
-"""Operations of tensors on Mesa's software driver, beside NumPy. Each row's result is checked before it is timed.
+"""Tensor operations on Mesa's software driver, compared with NumPy. Results are checked before timing.
 
-The targets are above what any other library reached on this driver through buffers; the fastest shaders written by hand
-read 64 bits at a time too. NumPy uses the vectors of the processor directly, without a driver in between.
+The targets exceed what any other library reached on this driver with buffers; the fastest hand-written shaders also
+read 64 bits at a time. NumPy uses the CPU's vector instructions directly, without a driver in between.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROUNDS = 7
 
 @functools.cache
 def vk() -> Any:
-    """vkjit; raises Absent where the driver is missing."""
+    """Return vkjit; raises Absent if the driver is missing."""
     import vkjit
 
     try:
@@ -44,7 +44,7 @@ def tensor(*shape: int, seed: int = 0) -> Any:
 
 
 def least_seconds(function: Callable[[], object]) -> float:
-    """The least time of a call, of several: what else runs on the machine only makes calls slower."""
+    """Return the minimum time of several calls; interference from other processes only makes calls slower."""
     function()
     times = []
     for _ in range(ROUNDS):
@@ -55,7 +55,7 @@ def least_seconds(function: Callable[[], object]) -> float:
 
 
 def seconds(operation: Callable[[], Any]) -> float:
-    """The least time of an operation, until its result is there."""
+    """Return the minimum time of an operation, until its result is available."""
 
     def call() -> None:
         operation().device.synchronize()
@@ -64,7 +64,7 @@ def seconds(operation: Callable[[], Any]) -> float:
 
 
 def check(found: Any, expected: Any, bound: float) -> None:
-    """The largest error, relative to the largest value, has to be at most `bound`."""
+    """Check that the largest error, relative to the largest value, is at most `bound`."""
     scale = float(np.abs(expected).max()) or 1.0
     error = float(np.abs(np.asarray(found, np.float64) - np.asarray(expected, np.float64)).max()) / scale
     if not error <= bound:
@@ -85,7 +85,7 @@ def add_numpy() -> float:
     return 12 * BIG / least_seconds(lambda: a + b) / 1e9
 
 
-# -- the sum of all elements
+# -- sum of all elements
 
 
 def sum_ours() -> float:
@@ -99,7 +99,7 @@ def sum_numpy() -> float:
     return least_seconds(lambda: x.sum()) * 1e3
 
 
-# -- the softmax of each row
+# -- softmax along rows
 
 
 def softmax_of(x: Any) -> Any:
@@ -119,7 +119,7 @@ def softmax_numpy() -> float:
     return least_seconds(lambda: softmax_of(x)) * 1e3
 
 
-# -- the product of two matrices
+# -- matrix product
 
 
 def matmul_ours() -> float:

@@ -1,8 +1,9 @@
-"""What moving bytes reaches on a hardware device, beside PyTorch with CUDA on the same one: arrays to it and back, an addition
-bound by its memory, copies beside kernels; and what the clock is worth that vkjit has NVIDIA's GPUs keep.
+"""Memory throughput on a hardware device, compared with PyTorch on CUDA: transfers, memory-bound addition, copies that
+overlap kernels; and the effect of holding the clock of NVIDIA GPUs.
 
-Rates are of the device's own clock where only it works, of the host's where the host takes part. The row of the clock runs
-in processes of its own; nothing else may keep the GPU awake meanwhile, so it comes first, and before any other group.
+Rates use the device's clock where only the device works, and the host's clock where the host takes part. The clock row
+runs in its own processes and requires that nothing else keeps the GPU awake. It therefore comes first, and this group
+should run before any other.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from benchmarks.framework import Absent, Row, Target
 PROGRAM = Path(__file__).resolve().parent.parent / "programs" / "clocked_kernel.py"
 CHECKOUT = str(PROGRAM.parents[2])
 MOVED = 256 << 20
-"""Bytes of an array on its way."""
+"""Size in bytes of a transferred array."""
 ADDED = 1 << 28
 REPEATS = 7
 
 
 @functools.cache
 def gpu() -> Any:
-    """The first hardware device; raises Absent where there is none."""
+    """Return the first hardware device; raises Absent if there is none."""
     for info in vk.devices():
         if info.kind in ("discrete", "integrated", "virtual") and not info.missing:
             device = vk.device(info.index)
@@ -43,7 +44,7 @@ def gpu() -> Any:
 
 @functools.cache
 def torch() -> Any:
-    """PyTorch with CUDA."""
+    """Return PyTorch with CUDA."""
     try:
         import torch as module
     except ImportError as error:
@@ -54,7 +55,7 @@ def torch() -> Any:
 
 
 def best_seconds(run: Callable[[], object]) -> float:
-    """The median of some runs, after two to warm up; `run` returns when all is done."""
+    """Return the median time of several runs after two warm-up runs; `run` must return only when all work is done."""
     run(), run()
     times = []
     for _ in range(REPEATS):
@@ -64,7 +65,7 @@ def best_seconds(run: Callable[[], object]) -> float:
     return statistics.median(times)
 
 
-# -- the clock
+# -- clock
 
 
 def multiply_adds(held: str) -> float:
@@ -78,12 +79,12 @@ def multiply_adds(held: str) -> float:
     return float(done.stdout)
 
 
-# -- to the device and back
+# -- transfers to and from the device
 
 
 @functools.cache
 def moved(pinned: bool) -> tuple[Any, Any]:
-    """A host array and a tensor of its size."""
+    """Return a host array and a tensor of the same size."""
     device = gpu()
     host = device.host_array(MOVED).view(np.float32) if pinned else np.empty(MOVED // 4, np.float32)
     host[:] = np.random.default_rng(1).standard_normal(MOVED // 4, dtype=np.float32)
@@ -93,14 +94,14 @@ def moved(pinned: bool) -> tuple[Any, Any]:
 
 @functools.cache
 def moved_by_torch(pinned: bool) -> tuple[Any, Any]:
-    """A host array and a CUDA tensor."""
+    """Return a host tensor and a CUDA tensor."""
     return torch().randn(MOVED // 4).pin_memory() if pinned else torch().randn(MOVED // 4), torch().zeros(
         MOVED // 4, device="cuda"
     )
 
 
 def upload(pinned: bool = True) -> float:
-    """From a NumPy array into a tensor that exists."""
+    """Measure GB/s of writing a NumPy array into an existing tensor."""
     host, tensor = moved(pinned)
     array = tensor.__vkjit_array__
 
@@ -115,7 +116,7 @@ def upload(pinned: bool = True) -> float:
 
 
 def download() -> float:
-    """`tensor.numpy()`, whose results are pinned."""
+    """Measure GB/s of `tensor.numpy()`, whose results are pinned."""
     host, tensor = moved(True)
     tensor.copy_(vk.tensor(host, device=tensor.device))
     seconds = best_seconds(lambda: tensor.numpy())
@@ -136,17 +137,17 @@ def torch_download() -> float:
     return float(MOVED / seconds / 1e9)
 
 
-# -- memory-bound work
+# -- memory-bound operations
 
 
 def numbers(count: int) -> Any:
-    """A tensor of numbers that no memory compresses, as ones might be."""
+    """Return a tensor of incompressible values; memory compression could favor constants."""
     part = vk.tensor(np.random.default_rng(2).standard_normal(min(count, 1 << 20), dtype=np.float32))
     return vk.cat([part * (1 + i / 256) for i in range(max(1, count >> 20))])
 
 
 def queued_add() -> float:
-    """GB/s of additions of 2^24 elements queued one after the other, each result dropped: by the host's clock."""
+    """Measure GB/s of queued additions of 2^24 elements by the host's clock; each result is dropped immediately."""
     with vk.use_device(gpu()):
         x, y = numbers(1 << 24), numbers(1 << 24)
 
@@ -170,7 +171,7 @@ def torch_queued_add() -> float:
 
 
 def clone() -> float:
-    """GB/s of `x.clone()`."""
+    """Measure GB/s of `x.clone()`."""
     with vk.use_device(gpu()):
         x = numbers(1 << 26)
 
@@ -194,7 +195,7 @@ def torch_clone() -> float:
 
 
 def add() -> float:
-    """GB/s of `x + y` by the device's clock; results are allocated, as PyTorch's are."""
+    """Measure GB/s of `x + y` by the device's clock; results are allocated, as in PyTorch."""
     with vk.use_device(gpu()):
         x, y = numbers(ADDED), numbers(ADDED)
         milliseconds = []
@@ -223,7 +224,7 @@ def torch_add() -> float:
     return float(12.0 * ADDED / (statistics.median(milliseconds[2:]) * 1e6))
 
 
-# -- copies beside kernels
+# -- copies that overlap kernels
 
 
 @vk.kernel(over="y")
@@ -237,7 +238,7 @@ def busy(y: vk.InOut[vk.f32, "N"], rounds: vk.i32):
 
 @functools.cache
 def work() -> tuple[Any, int]:
-    """What `busy` works on, and the rounds that take about as long as an upload."""
+    """Return an array for `busy` and the iteration count that takes about as long as an upload."""
     with vk.use_device(gpu()):
         y = vk.ones(1 << 20)
         start, end = vk.Event(timing=True), vk.Event(timing=True)
@@ -250,7 +251,7 @@ def work() -> tuple[Any, int]:
 
 
 def beside(apart: bool) -> float:
-    """Milliseconds of an upload and a kernel that need nothing of each other; `apart`: one waits for the other."""
+    """Measure milliseconds of an independent upload and kernel; `apart` serializes them."""
     y, rounds = work()
     host, tensor = moved(True)
     array = tensor.__vkjit_array__

@@ -1,8 +1,8 @@
-"""Training steps and the operations that they are made of, on the default device, beside PyTorch.
+"""Training steps and the operations they consist of, on the default device, compared with PyTorch.
 
-PyTorch runs on CUDA where the default device is NVIDIA's and PyTorch can use it, else on the processor. Sizes follow
-the kind of device. Each row is checked against PyTorch before it is timed; f32 stays f32 there (no TF32). A time is
-that of calls queued one after the other, from the first call to the end of the last, divided by their number.
+PyTorch runs on CUDA if the default device is an NVIDIA GPU that PyTorch can use, else on the CPU. Sizes depend on the
+kind of device. Each row is checked against PyTorch before timing; PyTorch computes in full f32 (no TF32). The time per
+call is that of a batch of queued calls, from the first call to the end of the last, divided by their number.
 """
 
 from __future__ import annotations
@@ -20,24 +20,23 @@ import numpy as np
 from benchmarks.framework import Absent, Row, Target
 
 SECONDS = 0.6
-"""How long one measurement takes, about."""
+"""Approximate duration of a measurement."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One job in both libraries: `ours()` and `theirs()` queue it and return what it computed, as something with
-    values."""
+    """One benchmark in both libraries: `ours()` and `theirs()` queue it and return the resulting tensor."""
 
     ours: Callable[[], Any]
     theirs: Callable[[], Any]
     tolerance: float
     work: float = 0.0
-    """Bytes or operations of one call, for rates."""
+    """Bytes or operations per call, for rates."""
 
 
 @functools.cache
 def torch() -> Any:
-    """PyTorch, set to compute in f32 throughout."""
+    """Return PyTorch, set to compute in full f32."""
     try:
         import torch as library
     except ImportError:
@@ -49,7 +48,7 @@ def torch() -> Any:
 
 @functools.cache
 def on_gpu() -> bool:
-    """Whether the default device is a GPU."""
+    """True if the default device is a GPU."""
     import vkjit as vk
 
     return vk.default_device().caps.kind not in ("cpu", "llvm-cpu", "interpreter")
@@ -57,7 +56,7 @@ def on_gpu() -> bool:
 
 @functools.cache
 def reference_device() -> str:
-    """PyTorch's device for the comparison."""
+    """Return the name of the PyTorch device to compare with."""
     import vkjit as vk
 
     is_nvidia = "nvidia" in vk.default_device().name.lower()
@@ -65,7 +64,7 @@ def reference_device() -> str:
 
 
 def both(array: Any) -> tuple[Any, Any]:
-    """The array as a tensor of either library, on the devices that are compared."""
+    """Return the array as a vkjit tensor and a PyTorch tensor, on the compared devices."""
     import vkjit as vk
 
     return vk.tensor(array), torch().tensor(array, device=reference_device())
@@ -83,7 +82,7 @@ def wait_theirs() -> None:
 
 
 def seconds_per_call(call: Callable[[], Any], wait: Callable[[], None]) -> float:
-    """The median over batches of queued calls; a batch takes a tenth of `SECONDS`."""
+    """Return the median time per call over batches of queued calls; a batch takes a tenth of `SECONDS`."""
     for _ in range(3):
         call()
     wait()
@@ -103,14 +102,14 @@ def seconds_per_call(call: Callable[[], Any], wait: Callable[[], None]) -> float
 
 
 def values_of(result: Any) -> Any:
-    """The values of a tensor of either library."""
+    """Return the values of a tensor of either library."""
     result = result.detach()
     on_host = result.cpu() if type(result).__module__.startswith("torch") else result
     return np.asarray(on_host.numpy(), np.float64)
 
 
 def checked(pair: Pair, name: str) -> Pair:
-    """The pair, when both give the same; the largest difference is relative to the largest value."""
+    """Return the pair if both results agree; the tolerance is relative to the largest value."""
     found, expected = values_of(pair.ours()), values_of(pair.theirs())
     if found.shape != expected.shape:
         raise RuntimeError(f"{name}: shape {found.shape}, PyTorch gives {expected.shape}")
@@ -184,7 +183,10 @@ def stepper(library: Any, optimizers: Any, model: Any, x: Any, y: Any) -> Callab
 
 
 def make_training(make: Callable[[Any], Any], shape: tuple[int, ...]) -> Pair:
-    """A step of both from the same weights; what is compared is the loss of the fourth step."""
+    """Return a training step in both libraries, from the same weights.
+
+    The pair's result is the loss; the check compares the loss of the fourth step.
+    """
     import vkjit as vk
 
     x, tx = both(normal(*shape))
@@ -223,7 +225,7 @@ def cnn(library: Any) -> Any:
 
 @functools.cache
 def pair_of(name: str) -> Pair:
-    """The job of a row, made and checked once."""
+    """Create and check the benchmark of a row, once."""
     return checked(JOBS[name][1](), name)
 
 
@@ -247,7 +249,7 @@ JOBS: dict[str, tuple[str, Callable[[], Pair]]] = {
 
 
 def target_of(name: str) -> Target:
-    """PyTorch's time; twice that for a training step on a processor."""
+    """Return PyTorch's time as the target, or twice that for a training step on a CPU."""
     return Target(ratio=1.0 if on_gpu() or not name.endswith("step") else 0.5)
 
 

@@ -1,8 +1,8 @@
-"""Single operations on 2^20 and 2^24 elements, on the default device, beside PyTorch on the same class of device.
+"""Single operations on 2^20 and 2^24 elements, on the default device, compared with PyTorch on the same kind of device.
 
-Each operation is checked against PyTorch on a few thousand elements of its result before it is timed. A time is
-that of calls queued one after the other, from the first call to the end of the last, divided by their number; calls in
-PyTorch and vkjit are queued alike. The last row of a size is the median of the ratios.
+Each operation is checked against PyTorch on a few thousand elements of its result before timing. The time per call is
+that of a batch of queued calls, from the first call to the end of the last, divided by their number; PyTorch and vkjit
+are measured in the same way. The last row of each size is the median of the ratios.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from benchmarks.groups.nn import reference_device, torch, wait_ours, wait_theirs
 
 SIZES = {"1M": 2**20, "16M": 2**24}
 SECONDS = 0.12
-"""How long one measurement takes, about."""
+"""Approximate duration of a measurement."""
 CALLS_BEFORE = 4
-"""Calls before the one whose result is checked: what is measured is a call like many before it."""
+"""Calls before the one whose result is checked, so that the check covers a cached dispatch."""
 WIDTH = 1024
-"""Columns of the matrices that rows and axes are taken of."""
+"""Columns of the matrices used for operations along rows and axes."""
 
 Inputs = dict[str, Any]
 Call = Callable[[Any, Inputs], Any]
@@ -33,8 +33,10 @@ Call = Callable[[Any, Inputs], Any]
 
 @functools.cache
 def data(size: str) -> dict[str, np.ndarray[Any, Any]]:
-    """The inputs of one size, in NumPy: x, y, z normal, p in (0.1, 2), m a matrix, i and k whole numbers, at places in
-    a vector, line places in each row, rows places of rows, b bools, h 16-bit floats.
+    """Return the inputs of one size as NumPy arrays.
+
+    x, y, z: normal; p: uniform in (0.1, 2); m: x as a matrix; i, k: integers; at: a permutation of the vector's
+    indices; line: column indices for each row; rows: row indices; bins: integers below `WIDTH`; b: bool; h: f16.
     """
     count = SIZES[size]
     rng = np.random.default_rng(count)
@@ -135,12 +137,12 @@ CALLS: dict[str, Call] = {
     "roll": lambda t, v: t.roll(v["m"], 3, 1),
     "tril": lambda t, v: t.tril(v["m"]),
 }
-"""Name to call: the library and its inputs give the result. Both libraries are called alike."""
+"""Operations by name, as functions of the library and its inputs; both libraries run the same function."""
 
 
 @dataclass
 class Measured:
-    """Seconds of both sides of the operations that were measured, by size."""
+    """PyTorch's time over vkjit's for each measured operation, by size."""
 
     ratios: dict[str, list[float]]
 
@@ -155,7 +157,7 @@ def _library(mine: bool) -> Any:
 
 
 def _values(result: Any) -> Any:
-    """The first and the last 4096 elements of a result, on the host."""
+    """Return the first and the last 4096 elements of a result, on the host."""
     flat = result.detach().reshape(-1)
     ends = (flat[:4096], flat[max(flat.shape[0] - 4096, 0) :])
     if type(flat).__module__.startswith("torch"):
@@ -165,8 +167,9 @@ def _values(result: Any) -> Any:
 
 @functools.cache
 def _checked(name: str, size: str) -> None:
-    """Compares the first and the last results; raises RuntimeError where they differ by more than rounding. Where PyTorch's
-    f32 is off, as its norm of many elements is on processors, its f64 decides.
+    """Compare the first and last elements of both results; raises RuntimeError if they differ by more than rounding.
+
+    If PyTorch's f32 result is inaccurate, as its norm of many elements is on CPUs, its f64 result decides.
     """
     call = CALLS[name]
     for _ in range(CALLS_BEFORE):
@@ -236,7 +239,7 @@ def _median(size: str) -> Row:
             raise Absent("run the other rows in the same call")
         return 100 / statistics.median(found)
 
-    # of the device: 0.9 on a GPU, 0.7 on a processor; ROWS is made without opening a device
+    # depends on the device (0.9 on a GPU, 0.7 on a CPU), but ROWS is built without opening one
     target = Target(value=100 / 0.7)
     return Row(f"median time of all in percent of torch's, {size}", "times", measure, target, rounds=1)
 

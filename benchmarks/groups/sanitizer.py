@@ -1,8 +1,8 @@
-"""What the sanitizer costs: kernels of the standard library with it and without, on the CPU device and Mesa's driver.
+"""Sanitizer overhead: standard library kernels with and without it, on the CPU device and Mesa's software driver.
 
-A ratio of 0.25 is a launch that takes four times as long. Times are whole operations, shadow memory and the wait for the
-result included; both sides are the least of many runs in one process. "Through shared memory" are the variants that
-GPUs get: those that have something to race for.
+A ratio of 0.25 means that a sanitized launch takes four times as long. Times cover whole operations, including shadow
+memory and the wait for the result; both sides are the minimum of many runs in one process. "Through shared memory" rows
+use the GPU variants of kernels, which use shared memory and so have potential races to check.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from benchmarks.framework import Absent, Row, Target
 BIG = 1 << 22
 SIDE = 384
 ROUNDS, SECONDS, MOST_ROUNDS = 5, 0.3, 200
-"""So many runs at least, and more of what is short."""
+"""Minimum number of runs; short operations run for `SECONDS`, at most `MOST_ROUNDS` times."""
 MEMORY, RACES = "bounds,uninitialised", "bounds,races"
 TARGETS = {MEMORY: Target(ratio=1 / 4), RACES: Target(ratio=1 / 40)}
 
 
 @functools.cache
 def vk(name: str) -> Any:
-    """vkjit; raises Absent where the device is missing."""
+    """Return vkjit; raises Absent if the device is missing."""
     import vkjit
 
     try:
@@ -42,7 +42,7 @@ def tensor(name: str, *shape: int) -> Any:
 
 
 def least_ms(operation: Callable[[], Any]) -> float:
-    """The least time of a call, until its result is there."""
+    """Return the minimum time of a call in milliseconds, until its result is available."""
     operation().device.synchronize()
     times: list[float] = []
     begin = time.perf_counter()
@@ -84,7 +84,7 @@ def product(name: str) -> Callable[[], Any]:
 
 
 def shared(make: Callable[[str], Callable[[], Any]]) -> Callable[[str], Callable[[], Any]]:
-    """The operation by the kernels that GPUs get."""
+    """Return the operation with the GPU variants of its kernels."""
 
     def made(name: str) -> Callable[[], Any]:
         from vkjit.stdlib.registry import as_class
@@ -101,7 +101,7 @@ def shared(make: Callable[[str], Callable[[], Any]]) -> Callable[[str], Callable
 
 
 def measure(name: str, make: Callable[[str], Callable[[], Any]], checks: str | None) -> float:
-    """Milliseconds of an operation on a device, under the given checks."""
+    """Return the milliseconds of an operation on a device under the given checks; None turns the sanitizer off."""
     package = vk(name)
     operation = make(name)
     if checks is None:

@@ -1,9 +1,9 @@
-"""What kernels written with tiles reach: on a hardware device beside PyTorch with CUDA, and small on devices that are processors.
+"""Performance of tile kernels: on a hardware device compared with PyTorch on CUDA, and at small sizes on CPU devices.
 
-Every row first compares a result with the definition in float64, then times the kernel alone: by the device's clock on hardware,
-by the clock on the wall elsewhere. Rates are FLOP/s for products (operations of i8 too) and GB/s of bytes read and written for
-the rest. PyTorch runs on the device's own CUDA, or on the processor. Kernels that memory bounds are measured once more on hardware
-beside a copy of the same array: the faster one of the device's own and of a kernel's.
+Every row first compares a result with the definition in float64, then times the kernel alone, by the device's clock on
+hardware and by wall time elsewhere. Rates are FLOP/s for products (also for i8) and GB/s of bytes read and written for
+the others. PyTorch runs on CUDA for hardware, else on the CPU. On hardware, memory-bound kernels are also compared with
+a copy of the same array, using the faster of the device's copy command and a copy kernel.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ import vkjit as vk
 from benchmarks.framework import Absent, Row, Target
 from benchmarks.groups import memory
 from benchmarks.tile_kernels import add, copy, partial_sums, transpose
-from vkjit.stdlib.attention import Seen, attend
-from vkjit.stdlib.conv import Geometry
-from vkjit.stdlib.tile_conv import convolve_by_tiles
-from vkjit.stdlib.tile_gemm import gemm
-from vkjit.stdlib.tile_rows import layer_norm, row_size, softmax
+from vkjit.stdlib.attention.dispatch import Seen, attend
+from vkjit.stdlib.conv.geometry import Geometry
+from vkjit.stdlib.conv.tile_plan import convolve_by_tiles
+from vkjit.stdlib.matmul.tiles import gemm
+from vkjit.stdlib.rows.tile_softmax_norm import layer_norm, row_size, softmax
 
 REPEATS = 7
 UNITS: dict[str, float] = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-24}
-"""Half an ulp of 1 by element type."""
+"""Half an ulp of 1, by element type."""
 Tiles = dict[str, tuple[int, int, int, int, str]]
-"""Rows, columns and depth of the tiles, invocations of a workgroup, and what is loaded ahead, by the types of factors and sums."""
+"""Tile sizes BM, BN, BK, the workgroup size and the prefetch mode, by operand and accumulator types."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Where rows are measured, and how large they are. `suffix` ends the rows' names; `kinds` are those of devices."""
+    """Devices and problem sizes of a set of rows. `suffix` is appended to row names; `kinds` are device kinds."""
 
     suffix: str
     kinds: tuple[str, ...]
@@ -49,7 +49,7 @@ class Setting:
     conv: tuple[int, int, int]
     tiles: Tiles
     scale: float
-    """Divides rates of products: 1e12 for TFLOP/s."""
+    """Divisor for rates of products: 1e12 for TFLOP/s."""
 
     @property
     def hardware(self) -> bool:
@@ -57,11 +57,11 @@ class Setting:
 
     @property
     def rounds(self) -> int:
-        """How often a row is measured: on processors the figures are there to be seen, and take long."""
+        """Measurements per row; only one on CPU devices, where rows are slow and only informative."""
         return 3 if self.hardware else 1
 
     def device(self) -> Any:
-        """The device; raises Absent where there is none."""
+        """Return the device; raises Absent if there is none."""
         if self.hardware:
             return memory.gpu()
         for info in vk.devices():
@@ -70,7 +70,7 @@ class Setting:
         raise Absent(f"no device of kind {' or '.join(self.kinds)}")
 
     def torch(self) -> Any:
-        """PyTorch, with CUDA beside hardware."""
+        """Return PyTorch, with CUDA for hardware."""
         if self.hardware:
             return memory.torch()
         try:
@@ -80,42 +80,42 @@ class Setting:
         return torch
 
     def milliseconds(self, run: Callable[[], object]) -> float:
-        """The median of some runs, after two to warm up."""
-        found: list[float] = []
+        """Return the median milliseconds of several runs after two warm-up runs."""
+        times: list[float] = []
         for _ in range(REPEATS + 2):
             if self.hardware:
                 start, end = vk.Event(timing=True), vk.Event(timing=True)
                 start.record()
                 run()
                 end.record()
-                found.append(start.elapsed_time(end))
+                times.append(start.elapsed_time(end))
             else:
-                found.append(on_the_wall(run, vk.synchronize))
-        return float(statistics.median(found[2:]))
+                times.append(on_the_wall(run, vk.synchronize))
+        return float(statistics.median(times[2:]))
 
     def torch_milliseconds(self, run: Callable[[], object]) -> float:
-        """The same of PyTorch."""
+        """Return the median milliseconds of several runs of PyTorch code after two warm-up runs."""
         if not self.hardware:
             return statistics.median([on_the_wall(run) for _ in range(REPEATS + 2)][2:])
         cuda = self.torch().cuda
-        found = []
+        times = []
         for _ in range(REPEATS + 2):
             start, end = (cuda.Event(enable_timing=True) for _ in range(2))
             start.record()
             run()
             end.record()
             cuda.synchronize()
-            found.append(start.elapsed_time(end))
-        return float(statistics.median(found[2:]))
+            times.append(start.elapsed_time(end))
+        return float(statistics.median(times[2:]))
 
     def to_torch(self, x: Any) -> Any:
-        """A NumPy array as PyTorch's tensor where it runs."""
-        made = self.torch().from_numpy(x)
-        return made.cuda() if self.hardware else made
+        """Return a NumPy array as a tensor on the PyTorch device."""
+        tensor = self.torch().from_numpy(x)
+        return tensor.cuda() if self.hardware else tensor
 
 
 def on_the_wall(*runs: Callable[[], object]) -> float:
-    """Milliseconds of some calls, one after the other."""
+    """Return the wall time in milliseconds of calling some functions in sequence."""
     start = time.perf_counter()
     for run in runs:
         run()
@@ -123,25 +123,25 @@ def on_the_wall(*runs: Callable[[], object]) -> float:
 
 
 def milliseconds(run: Callable[[], object]) -> float:
-    """By the clock of the default device, which is hardware."""
+    """Return the milliseconds of a run by the clock of the default device, which must be hardware."""
     return HARDWARE.milliseconds(run)
 
 
 def agree(found: Any, expected: Any, tolerance: float) -> None:
-    """RuntimeError where results differ by more than a part of the largest one."""
-    got = np.asarray(found, np.float64)
-    wanted = np.asarray(expected, np.float64)
-    worst = float(np.abs(got - wanted).max() / max(np.abs(wanted).max(), 1e-30))
+    """Check results; raises RuntimeError if they differ by more than `tolerance` times the largest element."""
+    actual = np.asarray(found, np.float64)
+    reference = np.asarray(expected, np.float64)
+    worst = float(np.abs(actual - reference).max() / max(np.abs(reference).max(), 1e-30))
     if not worst <= tolerance:
         raise RuntimeError(f"the result is off by {worst:.2g} of the largest element, {tolerance:.2g} is allowed")
 
 
-# -- products
+# -- matrix products
 
 
 @functools.cache
 def factors(dtype: str, side: int) -> tuple[Any, Any]:
-    """Two square matrices as NumPy arrays; their values are exact in `dtype`, but for bf16."""
+    """Return two square matrices as NumPy arrays; their values are exact in `dtype`, except for bf16."""
     random = np.random.default_rng(0)
     if dtype == "i8":
         return tuple(random.integers(-4, 5, (1, side, side)).astype(np.int8) for _ in range(2))  # type: ignore[return-value]
@@ -150,7 +150,7 @@ def factors(dtype: str, side: int) -> tuple[Any, Any]:
 
 
 def product_rate(at: Setting, dtype: str, total: str) -> float:
-    """FLOP/s of `gemm`, by `at.scale`."""
+    """Return the FLOP/s of `gemm`, divided by `at.scale`."""
     with vk.use_device(at.device()):
         kind, result, side = getattr(vk, dtype), getattr(vk, total), at.side
         a, b = (vk.tensor(x, dtype=kind) for x in factors(dtype, side))
@@ -176,7 +176,7 @@ def torch_product_rate(at: Setting, dtype: str, _total: str) -> float:
     torch = at.torch()
     left, right = (at.to_torch(x[0]) for x in factors(dtype, at.side))
     if dtype == "i8":
-        run = functools.partial(torch._int_mm, left, right)  # the only way to it
+        run = functools.partial(torch._int_mm, left, right)  # the only integer matrix product
     else:
         kind = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}[dtype]
         left, right = left.to(kind), right.to(kind)
@@ -184,7 +184,7 @@ def torch_product_rate(at: Setting, dtype: str, _total: str) -> float:
     return 2.0 * at.side**3 / (at.torch_milliseconds(run) / 1e3) / at.scale
 
 
-# -- memory-bound
+# -- memory-bound kernels
 
 
 @functools.cache
@@ -272,7 +272,7 @@ def torch_transpose_rate(at: Setting) -> float:
 
 
 def copy_rate(at: Setting, elements: int) -> float:
-    """Of so many f32."""
+    """Return the GB/s of copying `elements` f32 values."""
     with vk.use_device(at.device()):
         x, y = vk.arange(elements, dtype=vk.f32), vk.empty(elements)
         runs = (functools.partial(copy, x, y), functools.partial(y.copy_, x))
@@ -313,7 +313,7 @@ def torch_attention_rate(at: Setting) -> float:
 
 @functools.cache
 def images(sizes: tuple[int, int, int]) -> tuple[Any, Any]:
-    """Images (N, C, 1, H, H) and weights (C, C, 1, 3, 3) of f16."""
+    """Return f16 images (N, C, 1, H, H) and weights (C, C, 1, 3, 3)."""
     batch, channels, side = sizes
     random = np.random.default_rng(3)
     shapes = ((batch, channels, 1, side, side), (channels, channels, 1, 3, 3))
@@ -356,7 +356,7 @@ def torch_conv_rate(at: Setting) -> float:
 # -- rows
 
 PRODUCTS = (("f16", "f32"), ("bf16", "f32"), ("f16", "f16"), ("i8", "i32"), ("f32", "f32"))
-"""The types of factors and sums."""
+"""Operand and accumulator types."""
 LARGE_TILES: Tiles = {
     "f16 f32": (128, 256, 64, 256, "overlap"),
     "bf16 f32": (128, 256, 64, 256, "overlap"),
@@ -378,12 +378,12 @@ SOFTWARE = Setting(
 )  # fmt: skip
 
 
-_COPY = Target(value=2300)  # 0.8 of what a copy reaches on an H100
+_COPY = Target(value=2300)  # 0.8 of the copy rate of an H100
 _BESIDE = Target(ratio=0.8)
 
 
 def rows_of(at: Setting, product: Target, f32: Target, bytes_moved: Target, heads: Target) -> list[Row]:
-    """All rows of a setting; `heads` is the target of attention and convolution."""
+    """Return all rows of a setting; `heads` is the target of attention and convolution."""
     flops, made = ("TFLOP/s" if at.hardware else "GFLOP/s"), []
 
     def row(name: str, unit: str, ours: Any, target: Target, theirs: Any, *more: str) -> None:

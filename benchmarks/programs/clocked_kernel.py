@@ -1,6 +1,7 @@
-"""Prints the GFLOP/s of a kernel of multiply-adds on the first hardware device, the median of nine launches by the device's
-own clock. VKJIT_CUDA_CLOCK=0 measures it without the context that keeps NVIDIA's GPUs awake. Ends with code 3 where there is
-no hardware device, or where another process keeps it awake.
+"""Print the GFLOP/s of a multiply-add kernel on the first hardware device: the median of nine launches by device time.
+
+VKJIT_CUDA_CLOCK=0 measures without the CUDA context that keeps the clock of NVIDIA GPUs up. Exits with code 3 without a
+hardware device, or if another process keeps the GPU awake.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import vkjit as vk
 
 COUNT, ROUNDS = 1 << 20, 4096
 AWAKE_MHZ = 1000
-"""Idle clocks of these GPUs lie below, working clocks above."""
+"""Threshold in MHz between idle and working clocks of these GPUs."""
 
 
 @vk.kernel(over="y")
@@ -32,13 +33,13 @@ def multiply_add(y: vk.InOut[vk.f32, "N"], rounds: vk.i32):
 
 
 def absent(reason: str) -> None:
-    """Ends the program: there is nothing to measure here."""
+    """Exit the program because the measurement isn't possible."""
     print(reason)
     sys.exit(3)
 
 
 def clock_mhz() -> int:
-    """The processors' clock of the first NVIDIA GPU; 0 where nvidia-smi doesn't tell."""
+    """Return the SM clock of the first NVIDIA GPU in MHz; 0 if nvidia-smi doesn't report it."""
     if shutil.which("nvidia-smi") is None:
         return 0
     query = ["nvidia-smi", "--query-gpu=clocks.sm", "--format=csv,noheader,nounits"]
@@ -48,7 +49,7 @@ def clock_mhz() -> int:
 
 
 def asleep() -> bool:
-    """Whether the clock falls to where nobody holds it, some seconds after the last one did."""
+    """Wait up to 15 seconds for the clock to fall to its idle level; False if it doesn't."""
     end = time.monotonic() + 15
     while clock_mhz() > AWAKE_MHZ:
         if time.monotonic() > end:
@@ -61,11 +62,11 @@ def main() -> None:
     found = [info for info in vk.devices() if info.kind in ("discrete", "integrated", "virtual") and not info.missing]
     if not found:
         absent("no hardware device with a Vulkan driver")
-    held = os.environ.get("VKJIT_CUDA_CLOCK", "1") != "0"
-    if not held and not asleep():
+    hold_clock = os.environ.get("VKJIT_CUDA_CLOCK", "1") != "0"
+    if not hold_clock and not asleep():
         absent("another process keeps the GPU awake: measure this row by itself")
     device = vk.device(found[0].index)
-    if held:
+    if hold_clock:
         device.clock_ready()  # type: ignore[attr-defined]  # hardware devices are Vulkan devices
     with vk.use_device(device):
         y = vk.ones(COUNT)
@@ -76,7 +77,7 @@ def main() -> None:
             multiply_add(y, ROUNDS)
             end.record()
             times.append(start.elapsed_time(end))
-        assert abs(float(y.numpy()[0]) - 20.0) < 1e-3  # a = a / 2 + n ends at 2 n
+        assert abs(float(y.numpy()[0]) - 20.0) < 1e-3  # a = a / 2 + n converges to 2 n
     print(2.0 * 4 * COUNT * ROUNDS / (statistics.median(times[1:]) * 1e6))
 
 

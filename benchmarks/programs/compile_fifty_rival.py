@@ -1,11 +1,12 @@
-"""Prints the milliseconds that another compiler's first call of the 50-line kernel takes longer than its second.
+"""Print the compile time of the 50-line kernel in another compiler: the first call minus the second, in milliseconds.
 
-The argument names it: taichi, quadrants (both on their Vulkan back ends), numba or warp (on the processor). Another kernel
-was compiled before, so that the compiler itself is loaded. Ends with code 3 where it isn't installed or finds no device.
+The argument names the compiler: taichi, quadrants (both with their Vulkan back ends), numba or warp (on the CPU).
+Another kernel is compiled first, so that the compiler itself is loaded. Exits with code 3 if the compiler isn't
+installed or finds no device.
 """
 
 # ruff: noqa: C901, PLR0915, UP018, RUF046  the kernels are as long as ours, and Warp's variables need float(0.0)
-# no `from __future__ import annotations`: the rivals want objects
+# no `from __future__ import annotations`: these compilers need evaluated annotations
 
 import importlib
 import os
@@ -19,13 +20,13 @@ import numpy as np
 
 
 def absent(reason: str) -> None:
-    """Ends the program: there is nothing to measure here."""
+    """Exit the program because the measurement isn't possible."""
     print(reason)
     sys.exit(3)
 
 
 def load(name: str, package: str = "") -> Any:
-    """The module, if it is installed."""
+    """Import and return a module; exits if it isn't installed."""
     try:
         return importlib.import_module(package or name)
     except ImportError:
@@ -33,7 +34,7 @@ def load(name: str, package: str = "") -> Any:
 
 
 def taichi_like(name: str) -> Callable[[Any, Any, int], Any]:
-    """Taichi, and Quadrants, which came from it."""
+    """Return the kernel in Taichi, or in Quadrants, which derives from it."""
     ti = load(name)
     ti.init(arch=ti.vulkan, offline_cache=False, log_level=ti.ERROR)
     if ti.lang.impl.current_cfg().arch != ti.vulkan:
@@ -102,7 +103,7 @@ def taichi_like(name: str) -> Callable[[Any, Any, int], Any]:
 
 
 def numba() -> Callable[[Any, Any, int], Any]:
-    """Numba, in parallel on the processor."""
+    """Return the kernel in Numba, parallel on the CPU."""
     module = load("numba")
     prange, f32 = module.prange, np.float32
 
@@ -169,7 +170,7 @@ def numba() -> Callable[[Any, Any, int], Any]:
 
 
 def warp() -> Callable[[Any, Any, int], Any]:
-    """Warp, on the processor, with an empty cache."""
+    """Return the kernel in Warp, on the CPU, with an empty cache."""
     wp = load("warp")
     wp.config.quiet = True
     wp.config.kernel_cache_dir = tempfile.mkdtemp(prefix="warp-cache-")

@@ -1,9 +1,9 @@
-"""Prints the milliseconds from source to code of a kernel, `small` or `fifty`, the median of nine compilations that each read
-its source anew, where it was compiled once before.
+"""Print the compile time of a kernel (`small` or `fifty`) in milliseconds, from source to code.
 
-A second argument names the device ("cpu": LLVM); without it the first Vulkan device's SPIR-V is made. With `cached` as
-third argument the kernel's code comes from the disk cache, and what a first launch takes longer than a second one is
-printed.
+The result is the median of nine compilations, each of which rereads the source; the kernel is compiled once before. A
+second argument names the device ("cpu": LLVM); by default, the first Vulkan device is used (SPIR-V). With `cached` as
+the third argument, the kernel's code comes from the disk cache, and the result is the time of the first launch minus
+that of the second.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ os.environ["VKJIT_SPIRV_VAL"] = "0"
 import numpy as np
 
 import vkjit as vk
-from vkjit import compiler
+from vkjit.compiler import driver
 from vkjit.frontend import source
 
 T = TypeVar("T", bound=vk.Element)
@@ -94,12 +94,12 @@ def fifty(x: vk.In[T, "N"], y: vk.InOut[T, "N"], rounds: vk.i32):
 
 
 def spent() -> float:
-    """Milliseconds that this process has compiled for."""
-    return compiler.TIMES.frontend + compiler.TIMES.passes + compiler.TIMES.emit
+    """Return the milliseconds this process has spent compiling."""
+    return driver.TIMES.frontend + driver.TIMES.passes + driver.TIMES.emit
 
 
 def choose_device() -> bool:
-    """Makes the device asked for the default; False where it isn't there."""
+    """Set the requested device as the default; False if it isn't present."""
     wanted = sys.argv[2] if len(sys.argv) > 2 else ""
     for info in vk.devices():
         if info.name == wanted or (not wanted and info.kind not in ("llvm-cpu", "interpreter") and not info.missing):
@@ -110,7 +110,7 @@ def choose_device() -> bool:
 
 
 def main() -> int:
-    """Compiles a first kernel, so that the compiler itself is loaded, then the one asked for."""
+    """Compile a warm-up kernel, so that the compiler itself is loaded, then measure the requested one."""
     x = np.ones(64, dtype=np.float32)
     y = np.zeros(64, dtype=np.float32)
     if not choose_device():
@@ -133,13 +133,13 @@ def main() -> int:
 
 
 def compilations(kernel: vk.Kernel) -> float:
-    """The median over nine, for the signature that the kernel was launched with."""
+    """Return the median time of nine compilations for the signature of the kernel's launch."""
     times = []
     for _ in range(9):
         source._SOURCES.clear()
         before = spent()
         ((device, signature), _), *_ = kernel._plans.items()
-        compiler.compile_kernel(kernel.spec, signature, device.caps)
+        driver.compile_kernel(kernel.spec, signature, device.caps)
         times.append(spent() - before)
     return statistics.median(times)
 

@@ -1,4 +1,4 @@
-"""Prints the milliseconds of numba's first call of a parallel kernel, less those of the second."""
+"""Print the milliseconds of numba's first call of a parallel kernel minus those of the second."""
 
 from __future__ import annotations
 

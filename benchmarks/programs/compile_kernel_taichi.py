@@ -1,4 +1,4 @@
-"""Prints the milliseconds of Taichi's first call of a kernel, less those of the second, on its Vulkan back end."""
+"""Print the milliseconds of Taichi's first call of a kernel minus those of the second, with its Vulkan back end."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Prints the milliseconds from source to SPIR-V of generated kernels of 500, 1,000 and 2,000 lines, where another was
-compiled before.
+"""Print the milliseconds from source to SPIR-V of generated kernels of 500, 1,000 and 2,000 lines.
 
-The lines are straight code in which no value is used up: each takes one of the results before it and an element. With
-`branches` as first argument every tenth line begins an `if`, and every fortieth a loop. Further arguments are numbers of
-lines. `profile` prints where the time goes.
+Another kernel is compiled first. By default the kernels are straight-line code in which each line depends on earlier
+results. With `branches` as an argument, they contain branches and loops. Numeric arguments replace the line counts;
+`profile` prints a profile of the largest kernel instead.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ os.environ["VKJIT_CACHE"] = "0"
 os.environ["VKJIT_SPIRV_VAL"] = "0"
 
 import vkjit as vk
-from vkjit import compiler
+from vkjit.compiler import driver
 from vkjit.frontend import ArrayArg, Signature
 
 HEAD = """
@@ -36,7 +35,7 @@ def long(x: vk.In[vk.f32, "N"], y: vk.InOut[vk.f32, "N"], count: vk.i32):
 
 
 def straight(lines: int) -> str:
-    """A kernel of so many lines of straight code."""
+    """Return the source of a kernel with `lines` lines of straight-line code."""
     forms = ("v{0} * 0.75 + v{1}", "v{0} - v{1} * v{2}", "max(v{0}, v{1})", "abs(v{0}) + v{2}", "v{0} * v{1} + x[i]")
     body = []
     for line in range(3, lines - 10):
@@ -47,7 +46,7 @@ def straight(lines: int) -> str:
 
 
 def branching(lines: int) -> str:
-    """A kernel of so many lines with branches and loops between straight code."""
+    """Return the source of a kernel with `lines` lines, with branches and loops."""
     body = ["    total = v2\n", "    other = v1\n"]
     while len(body) < lines - 12:
         number = len(body)
@@ -61,7 +60,7 @@ def branching(lines: int) -> str:
 
 
 def load(source: str) -> Any:
-    """The kernel `long` of a module with that source."""
+    """Return the kernel `long` of a module with the given source."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "long_kernel.py"
         path.write_text(source, encoding="utf-8")
@@ -70,17 +69,17 @@ def load(source: str) -> Any:
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-        compiler.frontend.fingerprint(module.long.spec.fn)  # reads the source, which is deleted next
+        driver.fingerprint.fingerprint(module.long.spec.fn)  # reads the source file, which is deleted below
         return module.long
 
 
 def milliseconds(kernel: Any, caps: Any) -> float:
-    """Of one compilation."""
+    """Return the milliseconds of one compilation."""
     array = ArrayArg(vk.f32, 1, contiguous=True, restrict=True)
-    scalar = compiler.frontend.ScalarArg(vk.i32)
+    scalar = driver.frontend.ScalarArg(vk.i32)
     signature = Signature((array, array, scalar), (64, 1, 1), narrow=True, bounds=True)
     start = time.perf_counter()
-    compiler.compile_kernel(kernel.spec, signature, caps)
+    driver.compile_kernel(kernel.spec, signature, caps)
     return (time.perf_counter() - start) * 1e3
 
 

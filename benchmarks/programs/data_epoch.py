@@ -1,7 +1,7 @@
-"""An epoch over a folder of images: decoding alone, computing alone, and both together.
+"""Measure an epoch over an image folder: decoding alone, computing alone, and both together.
 
-Enters: how often as long as decoding computing is to take, about. Leaves: a line of JSON with milliseconds for each. On the CPU
-device the launches get one thread and decoding a process, so that neither takes the other's processor.
+The argument is the approximate ratio of computing to decoding time. Prints a line of JSON with milliseconds for each.
+On the CPU device, decoding runs in a separate process, so that it doesn't compete with the launches.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BATCH, BATCHES, EDGE = 8, 40, 256
 
 
 def make_folder(root: Path) -> str:
-    """Images of four classes, PNG where Pillow is installed, else portable maps; says which."""
+    """Write images of four classes and return their format: PNG if Pillow is installed, else PPM."""
     import numpy as np
 
     rng = np.random.default_rng(0)
@@ -58,7 +58,7 @@ def make_step() -> Callable[[Any, Any], Any]:
 
 
 def milliseconds(work: Callable[[], object], rounds: int = 3) -> float:
-    """The least of a few rounds."""
+    """Return the minimum time of several runs in milliseconds."""
     import vkjit as vk
 
     times = []
@@ -71,7 +71,7 @@ def milliseconds(work: Callable[[], object], rounds: int = 3) -> float:
 
 
 def main(share: float) -> None:
-    """Prints the times."""
+    """Measure and print the times."""
     import vkjit as vk
     from vkjit import data
 
@@ -90,11 +90,11 @@ def main(share: float) -> None:
         loader.position = 0
         for _ in range(5):
             step(x, y)
-        for _ in bare:  # the processes have started
+        for _ in bare:  # start the worker processes
             pass
         decode = milliseconds(lambda: [None for _ in bare])
-        one = milliseconds(lambda: [step(x, y) for _ in range(20)]) / 20
-        steps = max(1, round(share * decode / BATCHES / one))
+        step_time = milliseconds(lambda: [step(x, y) for _ in range(20)]) / 20
+        steps = max(1, round(share * decode / BATCHES / step_time))
 
         def compute() -> None:
             for _ in range(BATCHES * steps):
@@ -105,8 +105,8 @@ def main(share: float) -> None:
                 for _ in range(steps):
                     step(images, labels)
 
-        found = {"decode": decode, "compute": milliseconds(compute), "epoch": milliseconds(epoch)}
-    print(json.dumps({**found, "images": kind, "steps": steps}))
+        times = {"decode": decode, "compute": milliseconds(compute), "epoch": milliseconds(epoch)}
+    print(json.dumps({**times, "images": kind, "steps": steps}))
 
 
 if __name__ == "__main__":

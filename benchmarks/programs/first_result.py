@@ -1,4 +1,4 @@
-"""From nothing to one checked result on the default device: what a user's smallest program costs."""
+"""A minimal program: import vkjit, run one kernel on the default device and check the result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same result by NumPy: what a process that does no more costs."""
+"""The same computation in NumPy, as a baseline for process startup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same result by Taichi on its Vulkan back end."""
+"""The same computation in Taichi with its Vulkan back end."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`python -m tests.buggy`: searches all buggy kernels and their twins with default settings, and says what was found.
+"""`python -m tests.buggy`: check all buggy kernels and their twins with default settings and print the results.
 
-Arguments: names of classes or kernels; none means all. `--only bad|good` leaves the other half out. The exit code is 1
-where a mistake isn't found in time, its line isn't named, or a twin is accused.
+Arguments are names of classes or kernels (default: all). `--only bad|good` skips the other half. The exit code is 1 if
+a bug isn't found in time, its line isn't named, or a correct twin fails the check.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from tests.buggy.catalogue import ALL, every
 from tests.buggy.pair import Pair, marked_lines
 
 LIMIT = 20.0
-"""Seconds for one search."""
+"""Time limit of one search in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One buggy kernel: whether it was found in time, its line named, the smallest input reached (None: not known)."""
+    """The result for one buggy kernel: found in time, line named, smallest input reached (None if it isn't known)."""
 
     found: bool
     named: bool
@@ -32,7 +32,7 @@ class Outcome:
 
 
 def search(pair: Pair, **settings: Any) -> Outcome:
-    """Checks the buggy kernel of a pair with default settings (devices and seed apart)."""
+    """Check the buggy kernel of a pair with default settings, except for what `settings` passes (devices, seed)."""
     start = time.perf_counter()
     try:
         vk.testing.check_kernel(pair.bad, pair.reference, **pair.inputs, **settings)
@@ -45,7 +45,7 @@ def search(pair: Pair, **settings: Any) -> Outcome:
 
 
 def accused(pair: Pair, **settings: Any) -> str:
-    """What a search finds in the twin; empty if nothing."""
+    """Return the failure that a check of the correct twin reports; empty if none."""
     inputs = {k: v for k, v in pair.inputs.items()}
     try:
         vk.testing.check_kernel(pair.good, pair.reference, **inputs, **settings)
@@ -55,7 +55,7 @@ def accused(pair: Pair, **settings: Any) -> str:
 
 
 def main() -> int:
-    """Runs the selected pairs; prints one line each and the totals."""
+    """Check the selected pairs; print a line for each and the totals."""
     parser = argparse.ArgumentParser(prog="python -m tests.buggy", description=__doc__)
     parser.add_argument("names", nargs="*", help="classes or kernels (default: all)")
     parser.add_argument("--only", choices=["bad", "good"], default=None)

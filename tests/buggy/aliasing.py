@@ -1,4 +1,4 @@
-"""Arrays that are read and written at once: in place, or because a caller passes one array twice."""
+"""In-place updates and aliased arguments: arrays that are read and written by the same launch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ L = 32
 @vk.kernel(over="x")
 def smoothed(x: vk.InOut[vk.f32, "N"]):
     i = vk.global_id(0)
-    x[i] = 0.5 * (x[i] + x.get(i + 1, pad=0))  # bug: the neighbour may be smoothed already
+    x[i] = 0.5 * (x[i] + x.get(i + 1, pad=0))  # bug: the next element may be smoothed already
 
 
 @vk.kernel(over="y")
@@ -23,7 +23,7 @@ def smoothed_good(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
 @vk.kernel(over="x")
 def reversed_in_place(x: vk.InOut[vk.i32, "N"]):
     i = vk.global_id(0)
-    x[i] = x[x.shape[0] - 1 - i]  # bug: half of them are overwritten before they are read
+    x[i] = x[x.shape[0] - 1 - i]  # bug: half of the elements are overwritten before they are read
 
 
 @vk.kernel(over="x")
@@ -39,7 +39,7 @@ def reversed_in_place_good(x: vk.InOut[vk.i32, "N"]):
 @vk.kernel(over="x")
 def transposed_in_place(x: vk.InOut[vk.i32, "N N"]):
     i, j = vk.index()
-    x[i, j] = x[j, i]  # bug: both of a pair write
+    x[i, j] = x[j, i]  # bug: both invocations of a pair write
 
 
 @vk.kernel(over="x")
@@ -54,7 +54,7 @@ def transposed_in_place_good(x: vk.InOut[vk.i32, "N N"]):
 @vk.kernel(groups=lambda x: x.shape[0], local=L)
 def rotated(x: vk.InOut[vk.f32, "R 32"]):
     lane, row = vk.local_id(0), vk.group_id(0)
-    x[row, lane] = x[row, (lane + 1) % L]  # bug: reads what a neighbour writes
+    x[row, lane] = x[row, (lane + 1) % L]  # bug: reads what an adjacent lane writes
 
 
 @vk.kernel(groups=lambda x: x.shape[0], local=L)
@@ -68,7 +68,7 @@ def rotated_good(x: vk.InOut[vk.f32, "R 32"]):
 @vk.kernel(over="y")
 def adds_reversed(x: vk.In[vk.i32, "N"], y: vk.InOut[vk.i32, "N"]):
     i = vk.global_id(0)
-    y[i] += x[x.shape[0] - 1 - i]  # bug: where x is y, the other end may have changed
+    y[i] += x[x.shape[0] - 1 - i]  # bug: if x is y, the other end may have changed
 
 
 @vk.kernel(over="y")
@@ -83,7 +83,7 @@ def prefix_in_place(x: vk.InOut[vk.i32, "32"]):
     for level in range(5):
         step = 1 << level
         if lane >= step:
-            x[lane] += x[lane - step]  # bug: reads and writes in one go
+            x[lane] += x[lane - step]  # bug: reads and writes without a barrier in between
         vk.barrier()
 
 

@@ -1,4 +1,4 @@
-"""Wrong operators, narrow types, asserts that don't hold, divisions by zero."""
+"""Wrong operators, narrow types, failing assertions, divisions by zero."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def narrow_mean_good(a: vk.In[vk.u8, "N"], b: vk.In[vk.u8, "N"], y: vk.Out[vk.u8
 @vk.kernel(over="y")
 def checked(x: vk.In[vk.i32, "N"], y: vk.Out[vk.i32, "N"]):
     i = vk.global_id(0)
-    assert x[i] != 3  # bug: why not?
+    assert x[i] != 3  # bug: 3 is a valid input
     y[i] = x[i]
 
 
@@ -50,7 +50,7 @@ def quotient_good(a: vk.In[vk.i32, "N"], b: vk.In[vk.i32, "N"], y: vk.Out[vk.i32
 @vk.kernel(over="y")
 def distance(a: vk.In[vk.f32, "N"], b: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
     i = vk.global_id(0)
-    y[i] = vk.abs(a[i] + b[i])  # bug: a sum where a difference was meant
+    y[i] = vk.abs(a[i] + b[i])  # bug: adds instead of subtracting
 
 
 @vk.kernel(over="y")

@@ -1,4 +1,4 @@
-"""Updates of shared places that had to be atomic."""
+"""Updates of shared memory locations that need atomics but don't use them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def summed(x: vk.In[vk.i32, "N"], y: vk.InOut[vk.i32, "1"]):
     wg = vk.workgroup()
     part = wg.sum(x.get(vk.global_id(0), pad=0))
     if vk.local_id(0) == 0:
-        y[0] += part  # bug: workgroups run side by side
+        y[0] += part  # bug: workgroups run concurrently
 
 
 @vk.kernel(groups=lambda x: vk.cdiv(x.shape[0], L), local=L)
@@ -54,7 +54,7 @@ def summed_good(x: vk.In[vk.i32, "N"], y: vk.InOut[vk.i32, "1"]):
 def largest(x: vk.In[vk.i32, "N"], best: vk.InOut[vk.i32, "1"]):
     value = x[vk.global_id(0)]
     if value > best[0]:
-        best[0] = value  # bug: another may have written a larger one
+        best[0] = value  # bug: another invocation may have written a larger value
 
 
 @vk.kernel(over="x")
@@ -67,7 +67,7 @@ def appended(x: vk.In[vk.i32, "N"], count: vk.InOut[vk.i32, "1"], y: vk.InOut[vk
     i = vk.global_id(0)
     if x[i] > 0:
         place = count[0]
-        count[0] = place + 1  # bug: two may get the same place
+        count[0] = place + 1  # bug: two invocations may get the same index
         y.put(place, 1)
 
 

@@ -1,4 +1,4 @@
-"""Barriers that are missing, or that not all invocations of a workgroup reach."""
+"""Missing barriers, and barriers that not all invocations of a workgroup reach."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def barrier_in_branch(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
     tile = vk.shared(vk.f32, L)
     lane, i = vk.local_id(0), vk.global_id(0)
     tile[lane] = x.get(i, pad=0)
-    if vk.assume_uniform(i < x.shape[0]):  # bug: invocations past the end don't come to the barrier
+    if vk.assume_uniform(i < x.shape[0]):  # bug: invocations past the end don't reach the barrier
         vk.barrier()
         y[i] = tile[L - 1 - lane]
 
@@ -33,7 +33,7 @@ def barrier_in_loop(x: vk.In[vk.i32, "R"], y: vk.Out[vk.i32, "R 32"]):
     tile = vk.shared(vk.i32, L)
     lane, row = vk.local_id(0), vk.group_id(0)
     tile[lane] = x[row]
-    for k in range(vk.assume_uniform(vk.i32(lane) % 3 + 1)):  # bug: lanes go round different numbers of times
+    for k in range(vk.assume_uniform(vk.i32(lane) % 3 + 1)):  # bug: the iteration count differs between lanes
         vk.barrier()
         tile[lane] += k
     y[row, lane] = tile[lane]
@@ -57,7 +57,7 @@ def barrier_after_test(x: vk.In[vk.i32, "N"], y: vk.Out[vk.i32, "N"]):
     lane, i = vk.local_id(0), vk.global_id(0)
     value = x.get(i, pad=0)
     tile[lane] = value
-    if vk.assume_uniform(value >= 0):  # bug: only some lanes come to the barrier
+    if vk.assume_uniform(value >= 0):  # bug: only some lanes reach the barrier
         vk.barrier()
     y.put(i, tile[lane])
 
@@ -121,7 +121,7 @@ def transposed_tile(x: vk.In[vk.i32, "B 8 8"], y: vk.Out[vk.i32, "B 8 8"]):
     tile = vk.shared(vk.i32, (8, 8))
     tx, ty, b = vk.local_id(0), vk.local_id(1), vk.group_id(0)
     tile[ty, tx] = x[b, ty, tx]
-    y[b, ty, tx] = tile[tx, ty]  # bug: no barrier before it
+    y[b, ty, tx] = tile[tx, ty]  # bug: no barrier before the read
 
 
 @vk.kernel(groups=lambda x: x.shape[0], local=(8, 8))

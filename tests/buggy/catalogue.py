@@ -1,7 +1,7 @@
-"""All pairs of a buggy kernel and a correct twin, by class of mistake: what a search for mistakes has to find.
+"""All pairs of a buggy kernel and its correct twin, by class of bug: the benchmark for property-based testing.
 
-Enters: the modules beside this one, whose kernels mark the mistaken line with `# bug`. Leaves: `ALL`, the pairs by class.
-A pair says what inputs its kernel has, as a user of it would; none changes how the search works.
+The kernels are in the other modules of this package and mark the faulty line with `# bug`. A pair constrains its inputs
+as a user would; it never changes how the search works. `ALL` holds the pairs by class.
 """
 
 from __future__ import annotations
@@ -35,5 +35,5 @@ ALL: dict[str, tuple[Pair, ...]] = {module.__name__.rpartition(".")[2]: module.P
 
 
 def every() -> list[tuple[str, Pair]]:
-    """(class, pair) for all of them."""
+    """Return (class, pair) for every pair."""
     return [(name, one) for name, pairs in ALL.items() for one in pairs]

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="valid-type, no-untyped-call"
-"""Kernels of several parts: halos, private counts, ring buffers, mixed precision, structs, device functions, early exits."""
+"""Larger kernels: halos, private counters, ring buffers, mixed precision, structs, device functions, early exits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def blur(x: vk.In[vk.f32, "H W"], y: vk.Out[vk.f32, "H W"]):
     total = vk.f32(0)
     for a in vk.unroll(3):
         for b in vk.unroll(3):
-            total += tile[ty + a, tx + b]  # bug: the corners of the halo aren't there
+            total += tile[ty + a, tx + b]  # bug: the corners of the halo aren't loaded
     y.put(i, j, total)
 
 
@@ -68,7 +68,7 @@ def histogram(x: vk.In[vk.u8, "N"], y: vk.InOut[vk.i32, "256"]):
     vk.barrier()
     for b in range(lane, 256, L):
         if bins[b] > 0:
-            y[b] += bins[b]  # bug: other workgroups do the same
+            y[b] += bins[b]  # bug: other workgroups update the same bins
 
 
 @vk.kernel(groups=lambda x: vk.cdiv(x.shape[0], 2 * L), local=L)
@@ -91,7 +91,7 @@ def histogram_good(x: vk.In[vk.u8, "N"], y: vk.InOut[vk.i32, "256"]):
 @vk.kernel(over="y")
 def ring(buffer: vk.In[T, "K"], written: vk.i32, y: vk.Out[T, "K"]):
     i, k = vk.global_id(0), vk.i32(buffer.shape[0])
-    y[i] = buffer[(written + vk.i32(i) + 1) % k]  # bug: one too far
+    y[i] = buffer[(written + vk.i32(i) + 1) % k]  # bug: off by one
 
 
 @vk.kernel(over="y")
@@ -105,7 +105,7 @@ def dot(x: vk.In[vk.f16, "R C"], w: vk.In[vk.f16, "C"], y: vk.Out[vk.f32, "R"]):
     wg, lane, row = vk.workgroup(), vk.local_id(0), vk.group_id(0)
     total = vk.f32(0)
     for k in range(lane, x.shape[1], L):
-        total += vk.f32(x[row, k] * w[k])  # bug: the product overflows before it is wide
+        total += vk.f32(x[row, k] * w[k])  # bug: the product overflows before it is widened
     total = wg.sum(total)
     if lane == 0:
         y[row] = total
@@ -132,7 +132,7 @@ class Particle(vk.Struct):
 @vk.kernel(over="p")
 def kicked(p: vk.InOut[Particle, "N"], force: vk.In[vk.vec(vk.f32, 2), "N"], dt: vk.f32):
     i = vk.global_id(0)
-    p[i].position = p[i].position + dt * p[i].speed  # bug: the speed before the kick
+    p[i].position = p[i].position + dt * p[i].speed  # bug: uses the speed before the kick
     p[i].speed = p[i].speed + dt * force[i] / p[i].mass
 
 
@@ -150,7 +150,7 @@ def interpolated(table, t):
     k = vk.i32(vk.floor(t))
     k = vk.max(vk.min(k, vk.i32(last)), 0)
     share = t - vk.f32(k)
-    return table[k] * (1.0 - share) + table[k + 1] * share  # bug: the last one has no neighbour
+    return table[k] * (1.0 - share) + table[k + 1] * share  # bug: the last element has no successor
 
 
 @vk.func
@@ -184,7 +184,7 @@ def first_zero(x: vk.In[vk.i32, "R C"], y: vk.Out[vk.i32, "R"]):
     for k in range(0, x.shape[1], L):
         if x.get(row, k + lane, pad=1) == 0:
             vk.atomic.min(found, 0, vk.i32(k + lane))
-        if vk.assume_uniform(found[0] < vk.i32(x.shape[1])):  # bug: nothing orders the read
+        if vk.assume_uniform(found[0] < vk.i32(x.shape[1])):  # bug: nothing orders the read after the atomics
             break
         vk.barrier()
     if lane == 0:

@@ -1,4 +1,4 @@
-"""Reductions that begin with, or pad with, something that isn't neutral."""
+"""Reductions with an initial or padding value that isn't the identity."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ L = 32
 
 @vk.kernel(over="y")
 def max_from_zero(x: vk.In[vk.f32, "R C"], y: vk.Out[vk.f32, "R"]):
-    best = vk.f32(0)  # bug: all may be negative
+    best = vk.f32(0)  # bug: all elements may be negative
     for k in range(x.shape[1]):
         best = vk.max(best, x[vk.global_id(0), k])
     y[vk.global_id(0)] = best
@@ -30,7 +30,7 @@ def max_from_zero_good(x: vk.In[vk.f32, "R C"], y: vk.Out[vk.f32, "R"]):
 
 @vk.kernel(over="y")
 def min_from_thousand(x: vk.In[vk.i32, "R C"], y: vk.Out[vk.i32, "R"]):
-    least = vk.i32(1000)  # bug: all may be larger
+    least = vk.i32(1000)  # bug: all elements may be larger
     for k in range(x.shape[1]):
         least = vk.min(least, x[vk.global_id(0), k])
     y[vk.global_id(0)] = least
@@ -46,7 +46,7 @@ def min_from_thousand_good(x: vk.In[vk.i32, "R C"], y: vk.Out[vk.i32, "R"]):
 
 @vk.kernel(over="y")
 def product_from_zero(x: vk.In[vk.i32, "R C"], y: vk.Out[vk.i32, "R"]):
-    product = vk.i32(0)  # bug: the product of nothing is 1
+    product = vk.i32(0)  # bug: the empty product is 1
     for k in range(x.shape[1]):
         product *= x[vk.global_id(0), k]
     y[vk.global_id(0)] = product
@@ -65,7 +65,7 @@ def min_padded(x: vk.In[vk.f32, "R C"], y: vk.Out[vk.f32, "R"]):
     wg, lane, row = vk.workgroup(), vk.local_id(0), vk.group_id(0)
     least = x[row, 0]
     for first in range(0, x.shape[1], L):
-        least = vk.min(least, x.get(row, first + lane, pad=0))  # bug: the padding may be the least
+        least = vk.min(least, x.get(row, first + lane, pad=0))  # bug: the padding may be the minimum
     least = wg.min(least)
     if lane == 0:
         y[row] = least
@@ -85,7 +85,7 @@ def min_padded_good(x: vk.In[vk.f32, "R C"], y: vk.Out[vk.f32, "R"]):
 
 @vk.kernel(over="y")
 def all_from_false(x: vk.In[vk.i32, "R C"], y: vk.Out[vk.i32, "R"]):
-    every = vk.i32(0)  # bug: `and` begins with all bits set
+    every = vk.i32(0)  # bug: the identity of `and` has all bits set
     for k in range(x.shape[1]):
         every &= x[vk.global_id(0), k]
     y[vk.global_id(0)] = every
@@ -101,7 +101,7 @@ def all_from_true(x: vk.In[vk.i32, "R C"], y: vk.Out[vk.i32, "R"]):
 
 @vk.kernel(over="y")
 def largest_magnitude(x: vk.In[vk.f32, "R C"], y: vk.Out[vk.f32, "R"]):
-    best = vk.f32(1)  # bug: all may be smaller
+    best = vk.f32(1)  # bug: all elements may be smaller
     for k in range(x.shape[1]):
         best = vk.max(best, vk.abs(x[vk.global_id(0), k]))
     y[vk.global_id(0)] = best

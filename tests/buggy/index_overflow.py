@@ -1,4 +1,4 @@
-"""Index arithmetic in 32 or 16 bits that arrays with stride 0 can bring past its end: huge shapes in little memory."""
+"""Index arithmetic in 32 or 16 bits that overflows on arrays with stride 0: huge shapes in little memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import vkjit as vk
 from tests.buggy.pair import pair
 
 NARROW = {"R": (0, 2**31 - 1), "C": (1, 2**31 - 1)}
-"""Each extent by itself fits 32 bits."""
+"""Extents that fit in 32 bits individually."""
 
 BOTH = {"row": (0, "R-1"), "column": (0, "C-1")}
 
@@ -19,7 +19,7 @@ BOTH = {"row": (0, "R-1"), "column": (0, "C-1")}
 def flat_pick(x: vk.In[vk.f32, "R C"], row: vk.In[vk.i32, "N"], column: vk.In[vk.i32, "N"], y: vk.Out[vk.f32, "N"]):
     n = vk.global_id(0)
     columns = vk.i32(x.shape[1])
-    flat = row[n] * columns + column[n]  # bug: rows times columns may pass 2^31
+    flat = row[n] * columns + column[n]  # bug: rows times columns may exceed 2^31
     y[n] = x[flat // columns, flat % columns]
 
 
@@ -36,7 +36,7 @@ def flat_pick_good(
 @vk.kernel(over="y")
 def position(x: vk.In[vk.f32, "R C"], row: vk.In[vk.i32, "N"], column: vk.In[vk.i32, "N"], y: vk.Out[vk.i64, "N"]):
     n = vk.global_id(0)
-    y[n] = vk.i64(row[n] * vk.i32(x.shape[1]) + column[n])  # bug: widened after the product
+    y[n] = vk.i64(row[n] * vk.i32(x.shape[1]) + column[n])  # bug: widened only after the product
 
 
 @vk.kernel(over="y")
@@ -52,7 +52,7 @@ def _positions(x: Any, row: Any, column: Any) -> Any:
 @vk.kernel(over="y")
 def guarded_by_count(x: vk.In[vk.f32, "R C"], z: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
     n = vk.global_id(0)
-    count = vk.i32(x.shape[0]) * vk.i32(x.shape[1])  # bug: the number of elements may pass 2^31
+    count = vk.i32(x.shape[0]) * vk.i32(x.shape[1])  # bug: the number of elements may exceed 2^31
     y[n] = z[n] if vk.i32(n) < count else 0.0
 
 
@@ -70,7 +70,7 @@ def _guarded(x: Any, z: Any) -> Any:
 @vk.kernel(over="y")
 def middle(x: vk.In[vk.f32, "N"], low: vk.In[vk.i32, "M"], high: vk.In[vk.i32, "M"], y: vk.Out[vk.f32, "M"]):
     m = vk.global_id(0)
-    y[m] = x[(low[m] + high[m]) // 2]  # bug: the sum may pass 2^31
+    y[m] = x[(low[m] + high[m]) // 2]  # bug: the sum may exceed 2^31
 
 
 @vk.kernel(over="y")
@@ -82,7 +82,7 @@ def middle_good(x: vk.In[vk.f32, "N"], low: vk.In[vk.i32, "M"], high: vk.In[vk.i
 @vk.kernel(over="y")
 def short_index(x: vk.In[vk.f32, "N"], at: vk.In[vk.i32, "M"], y: vk.Out[vk.f32, "M"]):
     m = vk.global_id(0)
-    y[m] = x[vk.i16(at[m])]  # bug: 16 bits hold 32767 at most
+    y[m] = x[vk.i16(at[m])]  # bug: 16 bits hold at most 32767
 
 
 @vk.kernel(over="y")
@@ -94,7 +94,7 @@ def short_index_good(x: vk.In[vk.f32, "N"], at: vk.In[vk.i32, "M"], y: vk.Out[vk
 @vk.kernel(over="y")
 def byte_offset(x: vk.In[vk.f32, "R C"], row: vk.In[vk.i32, "N"], y: vk.Out[vk.f32, "N"]):
     n = vk.global_id(0)
-    offset = row[n] * vk.i32(x.shape[1]) * 4  # bug: bytes pass 2^31 sooner than elements
+    offset = row[n] * vk.i32(x.shape[1]) * 4  # bug: byte offsets exceed 2^31 sooner than element offsets
     y[n] = x[offset // (4 * vk.i32(x.shape[1])), 0]
 
 

@@ -1,4 +1,4 @@
-"""NaN that gets lost, or is taken for a number."""
+"""NaN that gets lost or is treated as a number."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def row_max(x: vk.In[vk.f32, "R C"], y: vk.Out[vk.f32, "R"]):
     r = vk.global_id(0)
     best = x[r, 0]
     for k in range(x.shape[1]):
-        if x[r, k] > best:  # bug: false for NaN
+        if x[r, k] > best:  # bug: the comparison is false for NaN
             best = x[r, k]
     y[r] = best
 
@@ -45,7 +45,7 @@ def row_max_good(x: vk.In[vk.f32, "R C"], y: vk.Out[vk.f32, "R"]):
 @vk.kernel(over="y")
 def clipped(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
     i = vk.global_id(0)
-    y[i] = vk.fmin(vk.fmax(x[i], -1.0), 1.0)  # bug: fmin and fmax pass NaN by
+    y[i] = vk.fmin(vk.fmax(x[i], -1.0), 1.0)  # bug: fmin and fmax ignore NaN
 
 
 @vk.kernel(over="y")
@@ -57,7 +57,7 @@ def clipped_good(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
 @vk.kernel(over="y")
 def sign(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
     i = vk.global_id(0)
-    y[i] = 1.0 if x[i] > 0.0 else (0.0 if x[i] == 0.0 else -1.0)  # bug: NaN is taken for negative
+    y[i] = 1.0 if x[i] > 0.0 else (0.0 if x[i] == 0.0 else -1.0)  # bug: NaN is treated as negative
 
 
 @vk.kernel(over="y")
@@ -71,7 +71,7 @@ def sum_of_present(x: vk.In[vk.f32, "R C"], y: vk.Out[vk.f32, "R"]):
     r = vk.global_id(0)
     total = vk.f32(0)
     for k in range(x.shape[1]):
-        if not (x[r, k] == math.nan):  # bug: nothing equals NaN
+        if not (x[r, k] == math.nan):  # bug: nothing compares equal to NaN
             total += x[r, k]
     y[r] = total
 

@@ -1,4 +1,4 @@
-"""Indices outside of arrays: global, shared and local ones."""
+"""Out-of-bounds indices into global, shared and local arrays."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ L = 32
 @vk.kernel(over="y")
 def successor(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
     i = vk.global_id(0)
-    y[i] = x[i + 1]  # bug: the last one has no successor
+    y[i] = x[i + 1]  # bug: the last element has no successor
 
 
 @vk.kernel(over="y")
@@ -23,7 +23,7 @@ def successor_good(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
 @vk.kernel(groups=lambda x: vk.cdiv(x.shape[0], L), local=L)
 def unguarded(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
     i = vk.global_id(0)
-    y[i] = 2.0 * x.get(i, pad=0)  # bug: invocations past the end
+    y[i] = 2.0 * x.get(i, pad=0)  # bug: unguarded write by invocations past the end
 
 
 @vk.kernel(groups=lambda x: vk.cdiv(x.shape[0], L), local=L)
@@ -38,7 +38,7 @@ def tile_too_small(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
     lane, i = vk.local_id(0), vk.global_id(0)
     tile[lane] = x.get(i, pad=0)
     vk.barrier()
-    y.put(i, tile[lane] + tile[lane + 1])  # bug: the last lane has no neighbour
+    y.put(i, tile[lane] + tile[lane + 1])  # bug: the last lane has no successor
 
 
 @vk.kernel(groups=lambda x: vk.cdiv(x.shape[0], L), local=L)
@@ -56,7 +56,7 @@ def votes(x: vk.In[vk.i32, "N K"], y: vk.Out[vk.i32, "N"]):
     for c in range(4):
         count[c] = 0
     for k in range(x.shape[1]):
-        count[x[vk.global_id(0), k]] += 1  # bug: five candidates, four counters
+        count[x[vk.global_id(0), k]] += 1  # bug: five possible values, four counters
     y[vk.global_id(0)] = count[0]
 
 
@@ -73,7 +73,7 @@ def votes_good(x: vk.In[vk.i32, "N K"], y: vk.Out[vk.i32, "N"]):
 @vk.kernel(over="y")
 def difference(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
     i = vk.global_id(0)
-    y[i] = x[i] - x[i - 1]  # bug: the first one has no predecessor
+    y[i] = x[i] - x[i - 1]  # bug: the first element has no predecessor
 
 
 @vk.kernel(over="y")
@@ -102,7 +102,7 @@ def below_good(x: vk.In[vk.f32, "H W"], y: vk.Out[vk.f32, "H W"]):
 def pooled(x: vk.In[vk.i32, "N"], y: vk.Out[vk.i32, "N//2"]):
     i = vk.global_id(0)
     if 2 * i < x.shape[0]:
-        y[i] = vk.max(x[2 * i], x.get(2 * i + 1, pad=0))  # bug: an odd one has no pair
+        y[i] = vk.max(x[2 * i], x.get(2 * i + 1, pad=0))  # bug: with an odd length, the last element has no pair
 
 
 @vk.kernel(groups=lambda y: vk.cdiv(y.shape[0], L), local=L)

@@ -1,4 +1,4 @@
-"""A buggy kernel beside its correct twin, and the lines that are marked as mistaken."""
+"""Pairs of a buggy kernel and its correct twin, and the lines marked as faulty."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from vkjit.frontend import DeviceFunction
 __all__ = ["Pair", "marked_lines", "pair"]
 
 ALLOWED = {"dims", "elements", "where", "dtypes", "aliases"}
-"""What a pair may say of its inputs; nothing of how they are searched."""
+"""Arguments a pair may pass: they constrain the inputs but not the search."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A buggy kernel and its twin. `minimal`: the sizes of the smallest failing input, where they are known."""
+    """A buggy kernel and its correct twin. `minimal`: the sizes of the smallest failing input, if known."""
 
     bad: Any
     good: Any
@@ -27,19 +27,19 @@ class Pair:
 
     @property
     def name(self) -> str:
-        """The buggy kernel's name."""
+        """The name of the buggy kernel."""
         return str(self.bad.name)
 
 
 def pair(bad: Any, good: Any, reference: Any = None, minimal: Any = None, **inputs: Any) -> Pair:
-    """A `Pair`; `inputs` are arguments of `check_kernel` that say what inputs there are."""
+    """Create a `Pair`; `inputs` are the arguments of `check_kernel` that constrain the inputs."""
     if not set(inputs) <= ALLOWED:
         raise ValueError(f"{sorted(set(inputs) - ALLOWED)} would change how the search works")
     return Pair(bad, good, reference, inputs, minimal)
 
 
 def marked_lines(kernel: Any) -> list[int]:
-    """Numbers of the lines of the kernel, and of device functions beside it that it calls, that carry `# bug`."""
+    """Return the line numbers marked `# bug` in a kernel and in the device functions that it calls."""
     function = kernel.spec.fn
     called = [function.__globals__.get(name) for name in function.__code__.co_names]
     found = []

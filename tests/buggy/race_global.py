@@ -1,4 +1,4 @@
-"""Races in global memory, within a workgroup and between them."""
+"""Data races in global memory, within a workgroup and between workgroups."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ L = 32
 def last_positive(x: vk.In[vk.i32, "N"], place: vk.InOut[vk.i32, "1"]):
     i = vk.global_id(0)
     if i < x.shape[0] and x[i] > 0:
-        place[0] = vk.i32(i)  # bug: which one stays is chance
+        place[0] = vk.i32(i)  # bug: which write wins is undefined
 
 
 @vk.kernel(groups=lambda x: vk.cdiv(x.shape[0], L), local=L)
@@ -25,7 +25,7 @@ def last_positive_good(x: vk.In[vk.i32, "N"], place: vk.InOut[vk.i32, "1"]):
 @vk.kernel(over="x")
 def scattered(x: vk.In[vk.f32, "N"], to: vk.In[vk.i32, "N"], y: vk.InOut[vk.f32, "N"]):
     i = vk.global_id(0)
-    y[to[i]] = x[i]  # bug: two may go to one place
+    y[to[i]] = x[i]  # bug: two invocations may write the same element
 
 
 @vk.kernel(over="x")
@@ -39,7 +39,7 @@ def through_memory(x: vk.In[vk.f32, "N"], held: vk.InOut[vk.f32, "N"], y: vk.Out
     i = vk.global_id(0)
     if i < x.shape[0]:
         held[i] = 2.0 * x[i]
-    y.put(i, held.get(i ^ 1, pad=0))  # bug: no barrier before it
+    y.put(i, held.get(i ^ 1, pad=0))  # bug: no barrier before the read
 
 
 @vk.kernel(groups=lambda x: vk.cdiv(x.shape[0], L), local=L)
@@ -57,7 +57,7 @@ def across_groups(x: vk.In[vk.f32, "N"], held: vk.InOut[vk.f32, "N"], y: vk.Out[
     n = x.shape[0]
     held.put(i, 2.0 * x.get(i, pad=0))
     vk.barrier()
-    y.put(i, held.get(n - 1 - i, pad=0))  # bug: a barrier doesn't reach other workgroups
+    y.put(i, held.get(n - 1 - i, pad=0))  # bug: a barrier doesn't synchronize different workgroups
 
 
 @vk.kernel(groups=lambda x: vk.cdiv(x.shape[0], L), local=L)
@@ -86,7 +86,7 @@ def one_result_good(x: vk.In[vk.i32, "R C"], y: vk.InOut[vk.i32, "R"]):
 def overlapping(x: vk.In[vk.i32, "N"], y: vk.InOut[vk.i32, "N+1"]):
     i = vk.global_id(0)
     y[i] = x[i]
-    y[i + 1] = x[i] + 1  # bug: the next one's element
+    y[i + 1] = x[i] + 1  # bug: the next invocation's element
 
 
 @vk.kernel(over="x")

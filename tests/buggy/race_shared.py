@@ -1,4 +1,4 @@
-"""Races in shared memory: a barrier is missing, or all write to one place."""
+"""Data races in shared memory: missing barriers, or several invocations that write the same location."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def reversed_tile(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
     tile = vk.shared(vk.f32, L)
     lane, i = vk.local_id(0), vk.global_id(0)
     tile[lane] = x.get(i, pad=0)
-    y.put(i, tile[L - 1 - lane])  # bug: no barrier before it
+    y.put(i, tile[L - 1 - lane])  # bug: no barrier before the read
 
 
 @vk.kernel(groups=lambda x: vk.cdiv(x.shape[0], L), local=L)
@@ -34,7 +34,7 @@ def tree(x: vk.In[vk.i32, "R 32"], y: vk.Out[vk.i32, "R"]):
     for level in range(5):
         half = 16 >> level
         if lane < half:
-            tile[lane] += tile[lane + half]  # bug: levels run into each other
+            tile[lane] += tile[lane + half]  # bug: no barrier between levels
     vk.barrier()
     if lane == 0:
         y[row] = tile[0]
@@ -61,7 +61,7 @@ def reused_tile(x: vk.In[vk.i32, "R C"], y: vk.Out[vk.i32, "R"]):
     lane, row = vk.local_id(0), vk.group_id(0)
     total = vk.i32(0)
     for first in range(0, x.shape[1], L):
-        tile[lane] = x.get(row, first + lane, pad=0)  # bug: others may still read the last round's
+        tile[lane] = x.get(row, first + lane, pad=0)  # bug: others may still read the previous iteration's tile
         vk.barrier()
         for k in range(L):
             total += tile[k]
@@ -92,7 +92,7 @@ def any_positive(x: vk.In[vk.f32, "N"], y: vk.Out[vk.i32, "N"]):
         found[0] = 0
     vk.barrier()
     if x.get(i, pad=0) > 0:
-        found[0] = vk.i32(lane)  # bug: which lane stays is chance
+        found[0] = vk.i32(lane)  # bug: which lane's write wins is undefined
     vk.barrier()
     y.put(i, found[0])
 
@@ -119,7 +119,7 @@ def scan_in_place(x: vk.In[vk.i32, "R 32"], y: vk.Out[vk.i32, "R 32"]):
     for level in range(5):
         step = 1 << level
         if lane >= step:
-            tile[lane] += tile[lane - step]  # bug: reads and writes in one go
+            tile[lane] += tile[lane - step]  # bug: reads and writes without a barrier in between
         vk.barrier()
     y[row, lane] = tile[lane]
 

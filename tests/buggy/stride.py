@@ -1,4 +1,4 @@
-"""Steps through memory that belong to another axis or another layout."""
+"""Indexing with the stride of the wrong axis or for the wrong layout."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def transposed_good(x: vk.In[T, "M N"], y: vk.Out[T, "N M"]):
 @vk.kernel(over="y")
 def unflattened(x: vk.In[vk.i32, "M*N"], y: vk.Out[vk.i32, "M N"]):
     i, j = vk.index()
-    y[i, j] = x.get(i * y.shape[0] + j, pad=0)  # bug: rows are as long as there are columns
+    y[i, j] = x.get(i * y.shape[0] + j, pad=0)  # bug: uses the number of rows as the row length
 
 
 @vk.kernel(over="y")
@@ -40,7 +40,7 @@ def unflattened_good(x: vk.In[vk.i32, "M*N"], y: vk.Out[vk.i32, "M N"]):
 def channels(x: vk.In[vk.f32, "3*N"], y: vk.Out[vk.f32, "N"]):
     i = vk.global_id(0)
     n = y.shape[0]
-    y[i] = x[i] + x[i + n] + x[i + 2 * n]  # bug: channels lie side by side
+    y[i] = x[i] + x[i + n] + x[i + 2 * n]  # bug: channels are interleaved, not planar
 
 
 @vk.kernel(over="y")
@@ -52,7 +52,7 @@ def channels_good(x: vk.In[vk.f32, "3*N"], y: vk.Out[vk.f32, "N"]):
 @vk.kernel(over="y")
 def every_second(x: vk.In[vk.i32, "2*N"], y: vk.Out[vk.i32, "N"]):
     i = vk.global_id(0)
-    y[i] = x[i]  # bug: the first half, not every second one
+    y[i] = x[i]  # bug: reads the first half instead of every second element
 
 
 @vk.kernel(over="y")
@@ -66,7 +66,7 @@ def product(a: vk.In[vk.f32, "M K"], b: vk.In[vk.f32, "K N"], c: vk.Out[vk.f32, 
     i, j = vk.index()
     total = vk.f32(0)
     for k in range(a.shape[1]):
-        total += a[i, k] * b.get(j, k, pad=0)  # bug: the second matrix by rows
+        total += a[i, k] * b.get(j, k, pad=0)  # bug: reads the second matrix by rows
     c[i, j] = total
 
 
@@ -82,7 +82,7 @@ def product_good(a: vk.In[vk.f32, "M K"], b: vk.In[vk.f32, "K N"], c: vk.Out[vk.
 @vk.kernel(over="y")
 def diagonal(x: vk.In[vk.i32, "N*N"], y: vk.Out[vk.i32, "N"]):
     i = vk.global_id(0)
-    y[i] = x[i * y.shape[0]]  # bug: the first column
+    y[i] = x[i * y.shape[0]]  # bug: reads the first column
 
 
 @vk.kernel(over="y")

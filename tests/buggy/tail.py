@@ -1,4 +1,4 @@
-"""What is left after the last full tile: forgotten, masked wrongly, or cut at the wrong place."""
+"""Incomplete last tiles: forgotten, masked incorrectly, or cut off at the wrong index."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ L = 32
 @vk.kernel(groups=lambda x: x.shape[0] // L, local=L)
 def no_tail(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
     i = vk.global_id(0)
-    y[i] = 2.0 * x[i]  # bug: (in the number of workgroups) the rest is left out
+    y[i] = 2.0 * x[i]  # bug: (in the number of workgroups) the tail is skipped
 
 
 @vk.kernel(groups=lambda x: vk.cdiv(x.shape[0], L), local=L)
@@ -27,7 +27,7 @@ def no_tail_good(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
 def whole_tiles(x: vk.In[vk.i32, "R C"], y: vk.Out[vk.i32, "R"]):
     wg, lane, row = vk.workgroup(), vk.local_id(0), vk.group_id(0)
     total = vk.i32(0)
-    for tile in range(x.shape[1] // L):  # bug: the last tile isn't full
+    for tile in range(x.shape[1] // L):  # bug: skips an incomplete last tile
         total += x.get(row, tile * L + lane, pad=0)
     total = wg.sum(total)
     if lane == 0:
@@ -48,7 +48,7 @@ def whole_tiles_good(x: vk.In[vk.i32, "R C"], y: vk.Out[vk.i32, "R"]):
 @vk.kernel(over="y")
 def only_hundred(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
     i = vk.global_id(0)
-    y[i] = x[i] if i < 100 else 0.0  # bug: there may be more
+    y[i] = x[i] if i < 100 else 0.0  # bug: there may be more elements
 
 
 @vk.kernel(over="y")
@@ -60,14 +60,14 @@ def only_hundred_good(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
 @vk.kernel(groups=lambda x: vk.cdiv(x.shape[0], L), local=L)
 def all_but_last(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
     i = vk.global_id(0)
-    if i < x.shape[0] - 1:  # bug: one too few
+    if i < x.shape[0] - 1:  # bug: off by one
         y[i] = 2.0 * x[i]
 
 
 @vk.kernel(groups=lambda x: vk.cdiv(x.shape[0], 4 * L), local=L)
 def fours(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
     first = 4 * vk.global_id(0)
-    if first + 4 <= x.shape[0]:  # bug: the last few of a length that is no multiple of 4
+    if first + 4 <= x.shape[0]:  # bug: skips the tail if the length isn't a multiple of 4
         for k in vk.unroll(4):
             y[first + k] = 2.0 * x[first + k]
 
@@ -98,7 +98,7 @@ def swapped_mask_good(x: vk.In[vk.f32, "M N"], y: vk.Out[vk.f32, "M N"]):
 def strided_rows(x: vk.In[vk.i32, "R C"], y: vk.Out[vk.i32, "R"]):
     wg, lane, row = vk.workgroup(), vk.local_id(0), vk.group_id(0)
     total = vk.i32(0)
-    for k in range(lane, x.shape[1] - 1, L):  # bug: the last column is left out
+    for k in range(lane, x.shape[1] - 1, L):  # bug: the last column is skipped
         total += x[row, k]
     total = wg.sum(total)
     if lane == 0:

@@ -1,4 +1,4 @@
-"""Memory that is read before anything wrote it, and outputs that nobody writes."""
+"""Reads of uninitialized memory, and outputs that are never written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ L = 32
 @vk.kernel(over="y")
 def adds_to_out(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
     i = vk.global_id(0)
-    y[i] += x[i]  # bug: an Out holds nothing yet
+    y[i] += x[i]  # bug: an Out is uninitialized
 
 
 @vk.kernel(over="y")
@@ -30,7 +30,7 @@ def half_filled_tile(x: vk.In[vk.i32, "R C"], y: vk.Out[vk.i32, "R"]):
     if lane == 0:
         total = vk.i32(0)
         for k in range(L):
-            total += tile[k]  # bug: a short row leaves the rest of the tile as it was
+            total += tile[k]  # bug: a short row leaves the rest of the tile uninitialized
         y[row] = total
 
 
@@ -52,7 +52,7 @@ def local_counters(x: vk.In[vk.i32, "N K"], y: vk.Out[vk.i32, "N"]):
     count = vk.local(vk.i32, 4)
     i = vk.global_id(0)
     for k in range(x.shape[1]):
-        count[x[i, k]] += 1  # bug: the counters don't begin at zero
+        count[x[i, k]] += 1  # bug: the counters aren't initialized
     y[i] = count[0] if x.shape[1] > 0 else 0
 
 
@@ -71,7 +71,7 @@ def local_counters_good(x: vk.In[vk.i32, "N K"], y: vk.Out[vk.i32, "N"]):
 def writes_positive(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
     i = vk.global_id(0)
     if x[i] > 0.0:
-        y[i] = x[i]  # bug: what isn't positive leaves the Out as it was
+        y[i] = x[i]  # bug: elements that aren't positive are never written
 
 
 @vk.kernel(over="y")
@@ -87,7 +87,7 @@ def shared_total(x: vk.In[vk.i32, "R C"], y: vk.Out[vk.i32, "R"]):
     total = vk.shared(vk.i32, 1)
     lane, row = vk.local_id(0), vk.group_id(0)
     for k in range(lane, x.shape[1], L):
-        vk.atomic.add(total, 0, x[row, k])  # bug: the total doesn't begin at zero
+        vk.atomic.add(total, 0, x[row, k])  # bug: the total isn't initialized
     vk.barrier()
     if lane == 0 and x.shape[1] > 0:
         y[row] = total[0]
@@ -115,7 +115,7 @@ def halo(x: vk.In[vk.i32, "N"], y: vk.Out[vk.i32, "N"]):
     if lane == 0:
         tile[0] = x.get(i - 1, pad=0)
     vk.barrier()
-    y.put(i, tile[lane] + tile[lane + 1] + tile[lane + 2])  # bug: the last cell was never filled
+    y.put(i, tile[lane] + tile[lane + 1] + tile[lane + 2])  # bug: the last element of the tile is never written
 
 
 @vk.kernel(groups=lambda x: vk.cdiv(x.shape[0], L), local=L)

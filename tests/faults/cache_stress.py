@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Many processes compile the same kernels while files of the cache are damaged, writers killed and sources edited.
+"""Stress test of the disk cache: many processes compile the same kernels while cache files, workers and sources change.
 
     python tests/faults/cache_stress.py --seconds 60
 
-Each worker imports a module of kernels again and again, launches all of them in a random order and compares every element
-with what the source says at that moment. Meanwhile this process deletes, truncates, exchanges and overwrites files of the
-cache and flips bytes in them, kills workers at random (SIGKILL) and starts new ones, and edits a device function that the
-kernels reach through another module: the text keeps its length. What may never happen: a wrong element, one from before an
-edit, a worker that ends in any other way than by our signal.
+Each worker repeatedly imports a module of kernels, launches all of them in random order, and compares every element
+with what the source says at that moment. Meanwhile this process deletes, truncates, swaps and overwrites cache files,
+flips bytes in them, kills workers at random (SIGKILL) and starts new ones, and edits a device function that the kernels
+use through another module, without changing the length of its text. It is a failure if an element is wrong or stems
+from before an edit, or if a worker ends other than by our signal.
 
-Exit code 0, and one line of figures, if nothing of that happened.
+Prints one line of figures; the exit code is 0 if there was no failure.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ def kernel{number}(x: vk.In[vk.i32, "N"], y: vk.Out[vk.i32, "N"], rounds: vk.i32
 """
 
 
-# -- a worker
+# -- workers
 
 
 def expected(x: Any, number: int, generation: int, rounds: int) -> Any:
-    """What a kernel computes, by NumPy."""
+    """Return the expected result of a kernel, computed by NumPy."""
     total = (x + generation) * (number % 7 + 2)
     for k in range(rounds):
         total = total + ((total + k) % 3 == 0) * (number + k) - k
@@ -71,12 +71,12 @@ def expected(x: Any, number: int, generation: int, rounds: int) -> Any:
 
 
 def generation_in(folder: Path) -> int:
-    """The number that the device function adds, as its file says it now."""
+    """Return the number that the device function adds, read from its file."""
     return int((folder / "stress_deeper.py").read_text().split("# ")[1])
 
 
 def work(folder: Path, device: str, seed: int, rounds: int) -> int:
-    """Imports, launches and compares, `rounds` times (0: until killed); prints a line of figures after each round."""
+    """Import, launch and compare for `rounds` iterations (0: until killed); print a line of figures after each."""
     sys.path[:0] = [str(ROOT), str(folder)]
     sys.dont_write_bytecode = True
     import importlib
@@ -84,7 +84,7 @@ def work(folder: Path, device: str, seed: int, rounds: int) -> int:
     import numpy as np
 
     import vkjit as vk
-    from vkjit import compiler
+    from vkjit.compiler import driver
 
     vk.set_default_device(device)
     x = np.arange(-50, 50, dtype=np.int32)
@@ -101,31 +101,31 @@ def work(folder: Path, device: str, seed: int, rounds: int) -> int:
         for turn, number in enumerate(numbers):
             before = generation_in(folder)
             found = kernels[number](x, rounds=number % 4)
-            if turn == 0:  # the source is read with the first launch after an import; an edit may fall into it
+            if turn == 0:  # an edit may fall into the first launch, which reads the source
                 allowed = {before, generation_in(folder)}
             if not any(np.array_equal(found, expected(x, number, g, number % 4)) for g in allowed):
                 wrong = {"wrong": number, "generations": sorted(allowed), "found": found[:5].tolist()}
                 print(json.dumps(wrong), flush=True)
                 return 3
             launches += 1
-            figures = {"launches": launches, "cached": compiler.TIMES.cached, "compiled": compiler.TIMES.count}
+            figures = {"launches": launches, "cached": driver.TIMES.cached, "compiled": driver.TIMES.count}
             print(json.dumps(figures), flush=True)
         done += 1
     return 0
 
 
-# -- what happens to files
+# -- changes to files
 
 
 def write(path: Path, text: str) -> None:
-    """Replaces a file in one step, as editors do."""
+    """Replace a file atomically, as editors do."""
     temporary = path.with_suffix(".new")
     temporary.write_text(text)
     os.replace(temporary, path)
 
 
 def write_sources(folder: Path, kernels: int) -> None:
-    """The three modules."""
+    """Write the three modules."""
     write(folder / "stress_deeper.py", DEEPER.format(generation=FIRST_GENERATION))
     write(folder / "stress_helper.py", HELPER)
     parts = [KERNEL.format(number=n, factor=n % 7 + 2) for n in range(kernels)]
@@ -135,7 +135,7 @@ def write_sources(folder: Path, kernels: int) -> None:
 
 
 def damage(folder: Path, chance: random.Random) -> str:
-    """Does something to one or two files of the cache; what, or nothing where there is none."""
+    """Damage one or two cache files; return the kind of damage, or an empty string if there was nothing to damage."""
     files = sorted(folder.glob("*/*.vkjit")) + sorted(folder.glob("*/*.bin"))
     if not files:
         return ""
@@ -143,7 +143,7 @@ def damage(folder: Path, chance: random.Random) -> str:
     what = chance.choice(["delete", "truncate", "flip", "flip", "exchange", "overwrite", "link", "litter"])
     try:
         _damage(what, path, other, chance)
-    except OSError:  # another process was quicker
+    except OSError:  # another process was faster
         return ""
     return what
 
@@ -171,12 +171,12 @@ def _damage(what: str, path: Path, other: Path, chance: random.Random) -> None:
         (path.parent / f"{chance.randrange(1 << 30)}.tmp").write_bytes(b"half an entry")
 
 
-# -- the whole
+# -- main loop
 
 
 @dataclass
 class Report:
-    """What happened."""
+    """Totals of a run, and its failures."""
 
     launches: int = 0
     cached: int = 0
@@ -187,7 +187,7 @@ class Report:
     failures: list[str] = field(default_factory=list)
 
     def text(self) -> str:
-        """One line, and the failures."""
+        """Return one line of totals, followed by the failures."""
         damages = sum(self.damages.values())
         line = (
             f"{self.launches} launches right ({self.compiled} compiled, {self.cached} from the cache), {self.kills} workers "
@@ -197,7 +197,7 @@ class Report:
 
 
 class Worker:
-    """A process that compiles and launches."""
+    """A worker process that compiles and launches kernels."""
 
     def __init__(self, folder: Path, device: str, seed: int, rounds: int = 0) -> None:
         command = [sys.executable, __file__, "--worker", str(folder), "--device", device, "--seed", str(seed)]
@@ -209,12 +209,12 @@ class Worker:
         self.killed = False
 
     def kill(self) -> None:
-        """Ends it without warning."""
+        """Kill the process with SIGKILL."""
         self.killed = True
         self.process.send_signal(signal.SIGKILL)
 
     def finish(self, report: Report) -> None:
-        """Waits for it, and adds what it did."""
+        """Wait for the process and add its figures to the report."""
         code = self.process.wait(120)
         lines = self.log.read_text(errors="replace").splitlines()
         figures = [line for line in lines if line.startswith('{"launches"')]
@@ -237,7 +237,7 @@ def _settings(folder: Path) -> dict[str, str]:
 
 
 def stress(seconds: float, workers: int, kernels: int, devices: list[str], seed: int = 1) -> Report:
-    """Runs everything; each device has every len(devices)-th worker. Ends with a worker that nobody disturbs."""
+    """Run the stress test with workers spread over the devices. At the end, one worker per device runs undisturbed."""
     report, chance = Report(), random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="vkjit-stress-") as name:
         folder = Path(name)
@@ -267,7 +267,7 @@ def stress(seconds: float, workers: int, kernels: int, devices: list[str], seed:
 def _disturb(
     folder: Path, running: list[Worker], devices: list[str], numbers: Any, chance: random.Random, report: Report
 ) -> None:
-    """Kills a worker now and then; replaces those that ended."""
+    """Occasionally kill a worker; replace workers that have ended."""
     if chance.random() < 0.004 and not any(worker.killed for worker in running):
         chance.choice(running).kill()
         report.kills += 1
@@ -278,7 +278,7 @@ def _disturb(
 
 
 def present_devices() -> list[str]:
-    """Devices whose code is cached: the first Vulkan device and the processor, where they are there."""
+    """Return the available devices with cached code: the first Vulkan device and the CPU."""
     import vkjit as vk
 
     names = [info.name for info in vk.devices() if info.kind not in ("llvm-cpu", "interpreter") and not info.missing][

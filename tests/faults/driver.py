@@ -1,8 +1,8 @@
-"""A driver that fails on demand: the N-th Vulkan call that can fail does, with a result of our choice.
+"""Fault injection for Vulkan: the N-th call that can fail does, with a chosen result.
 
-Enters: the number of the call, counted over the calls of one device or of everything made inside the block, and the
-result that it is to return. Leaves: the same function pointers, each behind a Python function that counts. Holds: the
-chosen call never reaches the driver, save waiting for an idle device; every other one does.
+Every function that returns a VkResult is wrapped in a Python function that counts its calls, over one device or over
+everything created inside the block. The chosen call doesn't reach the driver, except for vkDeviceWaitIdle; all other
+calls do.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from vkjit.runtime import _vk
+from vkjit.backends.vulkan.runtime import loader
 
 __all__ = ["Injection", "failing"]
 
@@ -21,9 +21,9 @@ OUT_OF_DEVICE_MEMORY, OUT_OF_HOST_MEMORY, DEVICE_LOST = -2, -1, -4
 
 @dataclass
 class Injection:
-    """What fails: call number `nth` (from 1; 0: none) with `result`, and after it all others if it is `lasting`.
+    """The fault to inject: call number `nth` (from 1; 0: none) returns `result`; if `lasting`, so do all later calls.
 
-    `names` holds the calls that could have failed so far, in order; `hit` the name of the one that did.
+    `names` lists the calls that could have failed so far, in order; `hit` is the name of the one that did.
     """
 
     nth: int
@@ -34,7 +34,7 @@ class Injection:
     armed: bool = True
 
     def result_for(self, name: str) -> int | None:
-        """The result to return instead of calling, or None."""
+        """Return the result to inject for a call, or None to make the call."""
         if not self.armed:
             return None
         self.names.append(name)
@@ -50,11 +50,11 @@ def _can_fail(pointer: Any, ffi: Any) -> bool:
 
 @contextmanager
 def failing(injection: Injection) -> Iterator[Injection]:
-    """Everything that is looked up inside the block goes through the injection."""
-    original = _vk.Functions.__getattr__
-    wrapped: list[tuple[_vk.Functions, str]] = []
+    """Route all functions looked up inside the block through the injection."""
+    original = loader.Functions.__getattr__
+    wrapped: list[tuple[loader.Functions, str]] = []
 
-    def look_up(self: _vk.Functions, name: str) -> Any:
+    def look_up(self: loader.Functions, name: str) -> Any:
         pointer = original(self, name)
         if not _can_fail(pointer, self._vulkan.ffi):
             return pointer
@@ -66,18 +66,18 @@ def failing(injection: Injection) -> Iterator[Injection]:
             if name == "vkDeviceWaitIdle":
                 pointer(
                     *arguments
-                )  # the device isn't truly lost: what it still works on must not be destroyed under it
+                )  # the device isn't really lost: work in flight must finish before its resources are destroyed
             return instead
 
         setattr(self, name, call)
         wrapped.append((self, name))
         return call
 
-    _vk.Functions.__getattr__ = look_up  # type: ignore[method-assign]
+    loader.Functions.__getattr__ = look_up  # type: ignore[method-assign]
     try:
         yield injection
     finally:
-        _vk.Functions.__getattr__ = original  # type: ignore[method-assign]
+        loader.Functions.__getattr__ = original  # type: ignore[method-assign]
         injection.armed = False
-        for functions, name in wrapped:  # those of the instance outlive the device
+        for functions, name in wrapped:  # instance functions outlive the device
             delattr(functions, name)

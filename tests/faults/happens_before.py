@@ -1,15 +1,15 @@
-"""Proof that commands are ordered: a happens-before checker over what the driver was given, told nothing of how it came about.
+"""Happens-before checker for Vulkan commands, independent of how the runtime orders them.
 
-Enters: the calls that record, submit and wait, seen between the runtime and the driver, and for each dispatch the memory
-that its kernel reads and writes: as it was told to the queue, or, on the short way, as the addresses that are pushed say.
-Leaves: a `Trace`, and from it the pairs of commands that touch the same bytes, one of them writing, without an order that
-Vulkan guarantees.
+`tracing` records the calls between the runtime and the driver that record, submit and wait. It also records the memory
+that each dispatch reads and writes: as told to the queue or, on the fast path, from the addresses that are pushed.
+`unordered` finds the pairs of commands in a `Trace` that touch the same bytes, at least one of them writing, without an
+order guaranteed by Vulkan.
 
-What counts as order, from the specification's chapter on synchronisation: a pipeline barrier orders all commands before it in
-a queue's submission order against all after it; a semaphore orders all that its queue was given before the signal against the
-submission that waits and all later ones there; a fence that the host saw signalled orders its queue's work so far against
-whatever is submitted later. Each of the runtime's queues counts as a hardware queue of its own, though streams may share one:
-the runtime must not rely on that.
+The rules follow the specification's chapter on synchronization. A pipeline barrier orders all commands before it in a
+queue's submission order against all after it. A semaphore orders everything submitted to its queue before the signal
+against the waiting submission and all later ones on that queue. A fence that the host saw signaled orders its queue's
+work so far against everything submitted later. Each of the runtime's queues counts as a separate hardware queue:
+streams may share one, but the runtime must not rely on that.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from vkjit.runtime import _vk, native, queue_graph
-from vkjit.runtime.buffer import Storage, VulkanBuffer
-from vkjit.runtime.pipeline import VulkanKernel
-from vkjit.runtime.queue import Queue
+from vkjit.backends.vulkan.runtime import graph, loader, trampoline
+from vkjit.backends.vulkan.runtime.memory.buffer import Storage, VulkanBuffer
+from vkjit.backends.vulkan.runtime.pipeline.pipeline import VulkanKernel
+from vkjit.backends.vulkan.runtime.queue.queue import Queue
 
 __all__ = ["Access", "Barrier", "Command", "Submit", "Trace", "barriers_that_matter", "tracing", "unordered"]
 
 Clock = dict[tuple[int, bool], int]
-"""By queue, without and with what its copies wrote: how many of its commands are ordered before."""
+"""By (queue, copies): number of the queue's commands ordered before; with `copies`, their copies are available too."""
 
 
 @dataclass(frozen=True)
 class Access:
-    """Bytes from `start` to `end` of a VkBuffer, read or written."""
+    """A read or write of the bytes from `start` to `end` of a VkBuffer."""
 
     memory: int
     start: int
@@ -49,7 +49,7 @@ class Access:
 
 @dataclass(frozen=True)
 class Command:
-    """A dispatch, a copy or a fill."""
+    """A dispatch, copy or fill."""
 
     name: str
     accesses: tuple[Access, ...]
@@ -60,14 +60,14 @@ class Command:
 
 @dataclass(frozen=True)
 class Barrier:
-    """A memory barrier over all memory, between all work of its queue; whether it makes what copies wrote available."""
+    """A global memory barrier on one queue; `copies` is True if it also makes writes by copies and fills available."""
 
     copies: bool = True
 
 
 @dataclass(frozen=True)
 class Submit:
-    """A submission: its queue, its commands and barriers, semaphores with values, its fence."""
+    """A submission: queue, commands and barriers, semaphores with their values, fence."""
 
     queue: int
     items: tuple[Command | Barrier, ...]
@@ -78,15 +78,15 @@ class Submit:
 
 @dataclass
 class Trace:
-    """Submissions, and numbers of fences that the host saw signalled, in the order of the host's calls."""
+    """Submissions, and the fences (as numbers) that the host saw signaled, in the order of the host's calls."""
 
     events: list[Submit | int] = field(default_factory=list)
     short: int = 0
-    """Launches that took the short way."""
+    """Number of launches on the fast path."""
 
 
 def unordered(trace: Trace) -> list[tuple[Command, Command]]:
-    """The pairs of conflicting commands without an order. Commands of a queue that are never ordered conflict as well."""
+    """Return the pairs of conflicting commands that aren't ordered, including pairs on the same queue."""
     base: dict[int, Clock] = defaultdict(dict)
     counts: dict[int, int] = defaultdict(int)
     signals: dict[int, list[tuple[int, Clock]]] = defaultdict(list)
@@ -101,7 +101,7 @@ def unordered(trace: Trace) -> list[tuple[Command, Command]]:
         clock = base[event.queue]
         _join(clock, host)
         for semaphore, value in event.waits:
-            _join(clock, next(known for reached, known in signals[semaphore] if reached >= value))
+            _join(clock, next(at_signal for reached, at_signal in signals[semaphore] if reached >= value))
         for item in event.items:
             if isinstance(item, Barrier):
                 for copies in (False, True)[: 1 + item.copies]:
@@ -127,20 +127,20 @@ def unordered(trace: Trace) -> list[tuple[Command, Command]]:
 
 
 def barriers_that_matter(trace: Trace) -> Iterator[tuple[int, int]]:
-    """(event, item) of each barrier without which two conflicting commands of one submission have none between them."""
+    """Yield (event, item) of each barrier that alone separates two conflicting commands of its submission."""
     for number, event in enumerate(trace.events):
         if isinstance(event, int):
             continue
         places = [-1, *(i for i, item in enumerate(event.items) if isinstance(item, Barrier)), len(event.items)]
-        for before, here, after in zip(places, places[1:], places[2:], strict=False):
-            left = [item for item in event.items[before + 1 : here] if isinstance(item, Command)]
-            right = [item for item in event.items[here + 1 : after] if isinstance(item, Command)]
+        for before, barrier, after in zip(places, places[1:], places[2:], strict=False):
+            left = [item for item in event.items[before + 1 : barrier] if isinstance(item, Command)]
+            right = [item for item in event.items[barrier + 1 : after] if isinstance(item, Command)]
             if any(a.conflicts(b) for a in left for b in right):
-                yield number, here
+                yield number, barrier
 
 
 def without(trace: Trace, place: tuple[int, int]) -> Trace:
-    """The trace without one barrier."""
+    """Return the trace with one barrier removed."""
     number, index = place
     events = list(trace.events)
     event = events[number]
@@ -151,7 +151,7 @@ def without(trace: Trace, place: tuple[int, int]) -> Trace:
 
 
 def _needs_copies(earlier: Command, later: Command) -> bool:
-    """Whether what a copy or fill wrote must be available: not where the later one overwrites what it only read."""
+    """True if the earlier command is a copy or fill whose writes must be available to the later one."""
     written = Command("written", tuple(access for access in earlier.accesses if access.writes))
     return earlier.name != "dispatch" and written.conflicts(later)
 
@@ -162,7 +162,7 @@ def _join(clock: Clock, other: Clock) -> None:
 
 
 class _Recorder:
-    """Takes the calls; `handlers` by name."""
+    """Handlers of the recorded Vulkan calls, by name."""
 
     def __init__(self, trace: Trace, ffi: Any) -> None:
         self.trace = trace
@@ -185,7 +185,7 @@ class _Recorder:
         return int(self.ffi.cast("uintptr_t", handle))
 
     def note(self, reads: Any, writes: Any) -> None:
-        """What the next dispatch reads and writes."""
+        """Set the accesses of the next dispatch."""
         accesses = [(buffer, False) for buffer in reads] + [(buffer, True) for buffer in writes]
         self.dispatched = tuple(
             Access(self.number(buffer.handle), buffer.offset, buffer.offset + buffer.nbytes, written)
@@ -193,12 +193,12 @@ class _Recorder:
         )
 
     def note_pushed(self, kernel: VulkanKernel, memory: bytearray) -> None:
-        """The same from the addresses in a record of the short way."""
+        """Set the accesses of the next dispatch from the addresses in a fast-path record."""
         self.short += 1
         found: dict[int, VulkanBuffer] = {}
         for item in kernel.artifact.fields:
             if item.role == "address":
-                (address,) = struct.unpack_from("<Q", memory, native.BLOCK + item.offset)
+                (address,) = struct.unpack_from("<Q", memory, trampoline.BLOCK + item.offset)
                 found[item.arg] = self.buffer_at(address)
         self.note(*([found[arg] for arg in args] for args in (kernel.artifact.reads, kernel.artifact.writes)))
 
@@ -255,15 +255,15 @@ class _Recorder:
 
 @contextmanager
 def tracing() -> Iterator[Trace]:
-    """Records what devices opened inside the block give to the driver."""
+    """Record what devices opened inside the block submit to the driver."""
     trace = Trace()
-    recorder = _Recorder(trace, _vk.load().ffi)
-    wrapped: list[tuple[_vk.Functions, str]] = []
-    look_up, order, made = _vk.Functions.__getattr__, queue_graph._Recorder.order, Storage.buffer
+    recorder = _Recorder(trace, loader.load().ffi)
+    wrapped: list[tuple[loader.Functions, str]] = []
+    look_up, order, made = loader.Functions.__getattr__, graph._Recorder.order, Storage.buffer
     dispatch, emit, create, new_command = Queue.dispatch, Queue.emit, Queue._create, Queue.new_command
     again = VulkanBuffer.again
 
-    def traced_look_up(self: _vk.Functions, name: str) -> Any:
+    def traced_look_up(self: loader.Functions, name: str) -> Any:
         pointer = look_up(self, name)
         handler = recorder.handlers.get(name)
 
@@ -308,7 +308,7 @@ def tracing() -> Iterator[Trace]:
 
     def traced_again(*arguments: Any) -> Any:
         found = again(*arguments)
-        if found is not None:  # kept since it was dropped
+        if found is not None:  # reused from the pool
             recorder.buffers.append(weakref.ref(found))
         return found
 
@@ -317,14 +317,14 @@ def tracing() -> Iterator[Trace]:
         order(self, entry)
 
     replaced: list[tuple[Any, str, Any, Any]] = [
-        (_vk.Functions, "__getattr__", traced_look_up, look_up),
+        (loader.Functions, "__getattr__", traced_look_up, look_up),
         (Queue, "dispatch", traced_dispatch, dispatch),
         (Queue, "emit", traced_emit, emit),
         (Queue, "_create", traced_create, create),
         (Queue, "new_command", traced_new_command, new_command),
         (Storage, "buffer", traced_buffer, made),
         (VulkanBuffer, "again", staticmethod(traced_again), staticmethod(again)),
-        (queue_graph._Recorder, "order", traced_order, order),
+        (graph._Recorder, "order", traced_order, order),
     ]
     for owner, name, function, _ in replaced:
         setattr(owner, name, function)
@@ -332,7 +332,7 @@ def tracing() -> Iterator[Trace]:
         yield trace
     finally:
         trace.short = recorder.short
-        for owner, name, _, usual in replaced:
-            setattr(owner, name, usual)
+        for owner, name, _, original in replaced:
+            setattr(owner, name, original)
         for functions, name in wrapped:
             delattr(functions, name)

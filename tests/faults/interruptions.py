@@ -1,11 +1,11 @@
-"""Ctrl-C at any moment: what is used afterwards must work, and give right results.
+"""Ctrl-C at any moment: everything used afterwards must work and return correct results.
 
     python -m tests.faults.interruptions --device llvmpipe --step 1     every moment: a few minutes
     python -m tests.faults.interruptions --device cpu --step 97         a sample
 
-Enters: a device; short pieces of work. Leaves: lines that say what was wrong. Holds: CPython runs handlers of signals when a
-function begins, after a call, and at the end of a loop's round, so these are the moments. A trace function raises KeyboardInterrupt
-at the n-th of them, for n = 0, step, 2 step...
+Interrupts short pieces of work on a device and prints the failures. CPython runs signal handlers when a function
+begins, after a call, and at the end of a loop iteration, so these are the moments. A trace function raises
+KeyboardInterrupt at the n-th of them, for n = 0, step, 2 step...
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 import vkjit as vk
-from vkjit.runtime import handles, spans
-from vkjit.runtime.graph import is_capturing, shadowing
+from vkjit.runtime import handles, host_spans
+from vkjit.runtime.capture import is_capturing, shadowing
 
 _START = np.arange(64, dtype=np.float32)
 _N = 300
@@ -46,7 +46,7 @@ def add_small(y: vk.InOut[vk.f32, "N"]) -> None:
 
 
 class Interrupter:
-    """Counts moments, and raises at number `at`. `moments` are those that there were."""
+    """Trace function that counts moments and raises KeyboardInterrupt at number `at`."""
 
     def __init__(self, at: int) -> None:
         self.at, self.moments = at, 0
@@ -72,7 +72,7 @@ class Interrupter:
             raise KeyboardInterrupt
 
     def watch(self, run: Callable[[], None]) -> None:
-        """Runs it up to the interruption."""
+        """Run a function until it ends or is interrupted."""
         try:
             sys.settrace(self.trace)
             run()
@@ -83,7 +83,7 @@ class Interrupter:
 
 
 class Counted:
-    """Launches that are counted: as many took place as calls came back, or one more."""
+    """Repeated launches: the number that took effect must equal the number of calls that returned, or be one more."""
 
     def __init__(self, kernel: Any, times: int, use: Callable[[Counted], None] | None = None) -> None:
         self.kernel, self.times, self.use = kernel, times, use
@@ -110,7 +110,7 @@ class Counted:
 
 
 class Turns:
-    """Two kernels in turns, with names for their arguments: each launch runs its own kernel, whichever was interrupted."""
+    """Alternating launches of two kernels by keyword: each launch must run its own kernel after any interruption."""
 
     def begin(self) -> None:
         self.y, self.ones, self.thousands = vk.zeros(_N), 0, 0
@@ -123,7 +123,7 @@ class Turns:
             self.thousands += 1
 
     def check(self) -> str:
-        add_thousand(y=self.y)  # as a program that goes on
+        add_thousand(y=self.y)  # as a program would continue
         add_one(y=self.y)
         thousands, ones = divmod(int(self.y.numpy()[0]), 1000)
         more = thousands - self.thousands - 1, ones - self.ones - 1
@@ -131,7 +131,7 @@ class Turns:
 
 
 class Made:
-    """Tensors that are made; whatever there is afterwards has to be right."""
+    """Tensors made by a function; all that exist after an interruption must be correct."""
 
     def __init__(self, make: Callable[[], list[tuple[vk.Tensor, Any]]]) -> None:
         self.make = make
@@ -205,7 +205,7 @@ WORK: dict[str, Any] = {
 
 
 def taken(device: Any) -> str:
-    """What is left in a state that others would wait for, or be changed by."""
+    """Return what was left locked or switched to a temporary mode, or an empty string."""
     locks: dict[str, Any] = {"handles": handles._lock, "shadowing": shadowing.lock}
     if hasattr(device, "_group"):
         locks["queues"] = device._group.lock
@@ -221,7 +221,7 @@ def taken(device: Any) -> str:
     looking = threading.Thread(target=look)
     looking.start()
     looking.join()
-    if "launch" in vars(device) or is_capturing(device) or spans.listeners:
+    if "launch" in vars(device) or is_capturing(device) or host_spans.listeners:
         found.append("device")
     if hasattr(device, "_group") and device._group.watchers:
         found.append("short way")
@@ -229,16 +229,16 @@ def taken(device: Any) -> str:
 
 
 def afterwards() -> str:
-    """Whether the device still does what it should."""
+    """Check that the device still works; return the failure or an empty string."""
     y = (vk.tensor(_START) + 1.0) * 2.0
     add_one(y)
     return "" if np.array_equal(y.numpy(), (_START + 1) * 2 + 1) else "later results are wrong"
 
 
 def sweep(name: str, device: Any, step: int) -> list[str]:
-    """Interrupts a piece of work at every step-th moment."""
+    """Interrupt a piece of work at every `step`-th moment and return the failures."""
     work, problems = WORK[name], []
-    for _ in range(4):  # until all is compiled and repeated
+    for _ in range(4):  # until everything is compiled and launched from the fast path
         work.begin()
         work.run()
         work.check()
@@ -262,7 +262,7 @@ def sweep(name: str, device: Any, step: int) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command."""
+    """Run the command and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--step", type=int, default=1)

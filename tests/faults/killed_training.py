@@ -1,8 +1,8 @@
-"""A training that is killed and resumed: `python -m tests.faults.killed_training [--device NAME] [--steps 1000] [--kills 8]`.
+"""Kill and resume a training run: `python -m tests.faults.killed_training [--device NAME] [--steps 1000] [--kills 8]`.
 
-A process trains a small network and writes a checkpoint after every few steps. It is killed (SIGKILL) at random moments, also
-in the middle of writing a checkpoint, and started anew each time. The last loss and the bits of model, optimiser and averages
-have to be those of a process that nobody killed. The exit status is 1 where they aren't.
+A process trains a small network and writes a checkpoint every few steps. It is killed (SIGKILL) at random moments, also
+in the middle of writing a checkpoint, and restarted each time. The last loss and the bits of model, optimizer and
+averages must equal those of an uninterrupted process; the exit status is 1 if they don't.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 WRITING = "writing"
-"""What the training says when it stands still in the middle of a file."""
+"""Printed by the training process when it pauses in the middle of writing a file."""
 EVERY = 5
-"""Steps from checkpoint to checkpoint."""
+"""Number of steps between checkpoints."""
 
 
-# -- the training, in a process of its own
+# -- the training process
 
 
 class Training:
-    """A network with dropout and batch statistics, and all that its training goes on from."""
+    """A network with dropout and batch statistics, with all state needed to resume its training."""
 
     def __init__(self) -> None:
         import numpy as np
@@ -74,7 +74,7 @@ class Training:
         self.done, self.loss = found["done"], found["loss"]
 
     def digest(self) -> str:
-        """The last loss and the bits of everything."""
+        """Return a hash of the last loss and of the complete training state."""
         whole = hashlib.sha256(repr(self.loss).encode())
 
         def add(value: Any) -> None:
@@ -93,7 +93,7 @@ class Training:
 
 
 class _Stopping:
-    """A file that stands still after so many bytes."""
+    """A file that pauses the process after a number of bytes has been written."""
 
     def __init__(self, file: Any, after: int) -> None:
         self.file, self.left = file, after
@@ -117,7 +117,7 @@ class _Stopping:
 
 
 def train(path: Path, steps: int, every: int, stop_at: int, after: int) -> None:
-    """Trains to `steps`, from the checkpoint if there is one; the checkpoint of step `stop_at` stops after so many bytes."""
+    """Train up to `steps`, resuming from any checkpoint; pause `after` bytes into the checkpoint of step `stop_at`."""
     from vkjit import io
 
     training = Training()
@@ -137,11 +137,11 @@ def train(path: Path, steps: int, every: int, stop_at: int, after: int) -> None:
     print(f"digest {training.digest()}", flush=True)
 
 
-# -- those who watch it
+# -- the parent process
 
 
 def start(path: Path, device: str, steps: int, every: int, stop_at: int = 0, after: int = 0) -> subprocess.Popen[str]:
-    """A process that trains."""
+    """Start a training process."""
     arguments = [str(path), str(steps), str(every), str(stop_at), str(after)]
     return subprocess.Popen(
         [sys.executable, "-m", "tests.faults.killed_training", "--train", *arguments],
@@ -150,8 +150,10 @@ def start(path: Path, device: str, steps: int, every: int, stop_at: int = 0, aft
 
 
 def follow(process: subprocess.Popen[str], until: str = "", pause: float = 0.0) -> list[str]:
-    """What a training says: up to a line, some seconds after which it is killed, or to its end. Raises AssertionError where it
-    fails."""
+    """Return the lines that a process prints, up to `until`, after which it is killed with a delay, or to its end.
+
+    Raises AssertionError if the process fails.
+    """
     assert process.stdout is not None
     lines: list[str] = []
     with process:
@@ -167,12 +169,12 @@ def follow(process: subprocess.Popen[str], until: str = "", pause: float = 0.0) 
 
 
 def digest_of(lines: list[str]) -> str:
-    """What a training that came to its end says about itself."""
+    """Return the digest printed by a training process that ran to its end."""
     return next(line.split()[1] for line in lines if line.startswith("digest "))
 
 
 def killed_at_random(path: Path, device: str, steps: int, kills: int, seed: int) -> str:
-    """The digest of a training that is killed so often: by turns at some moment after a step, and in the middle of a file."""
+    """Return the digest of a training killed `kills` times, alternately after a step and in the middle of a file."""
     rng = random.Random(seed)
     for kill in range(kills):
         reached = (kill + 1) * steps // (kills + 1) // EVERY * EVERY
@@ -186,7 +188,7 @@ def killed_at_random(path: Path, device: str, steps: int, kills: int, seed: int)
 
 
 def main() -> int:
-    """The command; gives the exit status."""
+    """Run the command and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="interpreter", help="number or part of the name")
     parser.add_argument("--steps", type=int, default=1000)

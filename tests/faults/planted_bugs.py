@@ -1,6 +1,6 @@
-"""Thirty bugs of the kinds that compilers have, to be planted one at a time: what the fuzzer has to find.
+"""Thirty typical compiler bugs, planted one at a time, that the fuzzer must find.
 
-`BUGS` lists them; `plant()` changes the compiler of the running process, for good. Run by
+`BUGS` lists them; planting one changes the compiler for the rest of the process. Run by
 `python -m vkjit.testing.fuzz --planted tests/faults/planted_bugs.py`, which starts a process for each.
 """
 
@@ -12,39 +12,41 @@ from dataclasses import dataclass
 from typing import Any
 
 from vkjit import dtypes
-from vkjit.emit import arithmetic as emit_arithmetic
-from vkjit.emit import atomics as emit_atomics
-from vkjit.emit import control as emit_control
-from vkjit.emit import conversions as emit_conversions
-from vkjit.emit import lower as emit_lower
-from vkjit.emit import storage as emit_storage
+from vkjit.backends.vulkan.codegen import (
+    arithmetic as emit_arithmetic,
+    atomics as emit_atomics,
+    control_flow as emit_control,
+    conversions as emit_conversions,
+    lower as emit_lower,
+    storage as emit_storage,
+)
 from vkjit.ir.core import Op
-from vkjit.ir.ops import OPS
+from vkjit.ir.ops import OPS, OpName
 from vkjit.ir.rewrite import constant_of, is_constant
 from vkjit.ir.types import Array
-from vkjit.passes import barriers as barriers_pass
-from vkjit.passes import (
+from vkjit.passes.analysis import value_ranges
+from vkjit.passes.arithmetic import bits, conversion, division
+from vkjit.passes.lowering import lower_exits
+from vkjit.passes.transforms import (
+    algebraic_simplify,
+    barrier_elimination as barriers_pass,
     cse,
     dead_stores,
-    identities,
     licm,
     loop_guard,
-    lower_exits,
     narrow_index,
-    ranges,
     simplify_branches,
     sroa,
     strength_reduction,
     unroll,
 )
-from vkjit.passes.arithmetic import bits, conversion, division
 
 __all__ = ["BUGS", "Bug"]
 
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """`text` says what is wrong; `plant` makes it so."""
+    """A bug: `text` describes it, `plant` introduces it."""
 
     name: str
     text: str
@@ -63,14 +65,14 @@ def _bug(text: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
 
 
 def _change(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-    """Replaces a function, method or number by what `make` gives for it."""
+    """Replace a function, method or constant by the result of `make` for it."""
     setattr(owner, name, make(getattr(owner, name)))
 
 
-def _rule(name: str, wrong: Callable[[Op, Any, Any], Any]) -> None:
-    """Puts `wrong(op, builder, right rule)` in place of an identity."""
-    right = identities.IDENTITIES[name]
-    identities.IDENTITIES[name] = lambda op, builder: wrong(op, builder, right)
+def _rule(name: OpName, wrong: Callable[[Op, Any, Any], Any]) -> None:
+    """Replace an algebraic simplification by `wrong(op, builder, right rule)`."""
+    right = algebraic_simplify.IDENTITIES[name]
+    algebraic_simplify.IDENTITIES[name] = lambda op, builder: wrong(op, builder, right)
 
 
 # -- folding
@@ -98,7 +100,7 @@ def negated_float_comparison() -> None:
 @_bug("a conversion to a narrower integer and back is dropped")
 def lossy_cast_chain() -> None:
     _change(
-        identities,
+        algebraic_simplify,
         "exact_conversion",
         lambda right: lambda source, target: (source.is_integer and target.is_integer) or right(source, target),
     )
@@ -116,7 +118,7 @@ def _as_sum(op: Op) -> Op:
     return op
 
 
-# -- values computed once
+# -- value numbering and reuse
 
 
 @_bug("a load after a store to its array takes what was loaded before")
@@ -251,7 +253,7 @@ def sroa_mixes_rows() -> None:
 
         return position
 
-    _change(sroa, "_position", wrong)
+    _change(sroa, "_linear_offset", wrong)
 
 
 @_bug("barriers go as if every workgroup were one invocation")
@@ -273,7 +275,7 @@ def narrow_index_too_eager() -> None:
 
 @_bug("products of ranges forget negative factors")
 def range_of_products() -> None:
-    ranges._RULES["mul"] = lambda a, b: (a[0] * b[0], max(a[1] * b[1], a[0] * b[0]))
+    value_ranges._RULES["mul"] = lambda a, b: (a[0] * b[0], max(a[1] * b[1], a[0] * b[0]))
 
 
 @_bug("a product carried round a loop grows by its factor, whatever the step")

@@ -1,8 +1,10 @@
-"""Stress of the runtime: `python tests/faults/stress.py [--exits 200 --jobs 8] [--threads 8 --rounds 10000] [--device NAME]`.
+"""Stress test of the runtime.
 
-Exits: processes that end in every order that their parts can be dropped in, also by exceptions and signals of their own; each must
-end with the status that it asked for and without a word. Threads: launches, allocations, reads and streams from many threads at
-once; each checks its own results. Prints what was done, exits with 1 at the first thing that is wrong.
+    python tests/faults/stress.py [--exits 200 --jobs 8] [--threads 8 --rounds 10000] [--device NAME]
+
+Exits: processes drop their objects in every order and end in every way, also by exceptions and signals; each must end
+with the expected status and without output. Threads: launches, allocations, reads and streams from many threads at
+once, each of which checks its own results. Prints a summary; exits with 1 if anything is wrong.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import numpy as np
 
 import vkjit as vk
 from tests.threads import run_in_threads
+from vkjit.runtime.device import Device
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -58,7 +61,7 @@ ENDS = {
 
 
 def programs(device: str) -> Iterator[tuple[str, int]]:
-    """Programs and the status with which each must end, without end: all orders of dropping parts, every way to end."""
+    """Yield, endlessly, programs and their expected exit status: all orders of dropping objects, every way to end."""
     orders = [order for count in (0, 2, 3, 6) for order in itertools.permutations(DROPS, count)]
     Random(1).shuffle(orders)
     for number, order in enumerate(itertools.cycle(orders)):
@@ -73,13 +76,13 @@ def programs(device: str) -> Iterator[tuple[str, int]]:
 
 
 def environment() -> dict[str, str]:
-    """This process's, with the checkout in front of wherever else modules are found."""
+    """Return this process's environment with the checkout first in PYTHONPATH."""
     behind = os.environ.get("PYTHONPATH", "")
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), behind)))}
 
 
 def run_program(code: str, status: int, seconds: list[float] | None = None) -> str | None:
-    """What was wrong with the end of a process, or None; how long it took is appended to `seconds`."""
+    """Run a program; return what is wrong with its end, or None. Its duration is appended to `seconds`."""
     begun = time.perf_counter()
     try:
         done = subprocess.run(
@@ -96,7 +99,7 @@ def run_program(code: str, status: int, seconds: list[float] | None = None) -> s
 
 
 def exits(device: str, count: int, jobs: int) -> list[str]:
-    """The complaints about `count` processes, `jobs` at a time."""
+    """Return the failures of `count` processes, run `jobs` at a time."""
     seconds: list[float] = []
     with ThreadPoolExecutor(jobs) as pool:
         found = list(pool.map(lambda p: run_program(p[0], p[1], seconds), itertools.islice(programs(device), count)))
@@ -113,8 +116,8 @@ def mix(x: vk.In[vk.i64, "N"], y: vk.InOut[vk.i64, "N"], a: vk.i64):
     y[i] = (x[i] * 31 + y[i] * 17 + a) % 1000003
 
 
-def one_thread(device: vk.runtime.interface.Device, seed: int, rounds: int, shared: vk.Tensor) -> str | None:
-    """Launches and allocations of one thread, results checked against NumPy; `shared` is only read."""
+def one_thread(device: Device, seed: int, rounds: int, shared: vk.Tensor) -> str | None:
+    """Run launches and allocations in one thread and check them against NumPy; `shared` is only read."""
     random = Random(seed)
     with vk.use_device(device), vk.Stream(device):
         values = np.arange(64) + seed
@@ -139,7 +142,7 @@ def one_thread(device: vk.runtime.interface.Device, seed: int, rounds: int, shar
 
 
 def threads(name: str, count: int, rounds: int) -> list[str]:
-    """The complaints of `count` threads with `rounds` launches or allocations each."""
+    """Return the failures of `count` threads with `rounds` launches or allocations each."""
     device = vk.device(name)
     with vk.use_device(device):
         shared = vk.tensor(np.arange(64))
@@ -149,7 +152,7 @@ def threads(name: str, count: int, rounds: int) -> list[str]:
     def work(number: int) -> None:
         try:
             found[number] = one_thread(device, number, rounds, shared)
-        except Exception as error:  # noqa: BLE001  # whatever goes wrong is told
+        except Exception as error:  # noqa: BLE001  # any error is reported
             found[number] = f"thread {number}: {type(error).__name__}: {error}"
 
     run_in_threads(work, count)

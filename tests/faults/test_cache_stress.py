@@ -1,4 +1,4 @@
-"""A short form of `cache_stress.py`, and the proof that it would notice."""
+"""A short run of `cache_stress.py`, and a test that it detects wrong results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def devices() -> list[str]:
 def test_damage_kills_and_edits_change_no_result(devices: list[str]) -> None:
     report = cache_stress.stress(seconds=4, workers=2, kernels=8, devices=devices, seed=random.randrange(1000))
     assert not report.failures, report.text()
-    assert report.launches >= 16 * len(devices), report.text()  # the workers at the end, at least
+    assert report.launches >= 16 * len(devices), report.text()  # at least those of the final workers
 
 
 def test_a_wrong_element_is_noticed(devices: list[str], tmp_path: Path) -> None:

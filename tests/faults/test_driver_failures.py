@@ -1,4 +1,4 @@
-"""Each Vulkan call of a mixed run fails in turn: out of memory, then a lost device."""
+"""Tests of injected Vulkan failures: each call of a mixed run fails in turn, out of memory or with a lost device."""
 
 from __future__ import annotations
 
@@ -10,32 +10,33 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.device import runtime_kernels as kernels
-from tests.device.runtime_kernels import BLOCK, groups, upload
+from tests.device.runtime import runtime_kernels as kernels
+from tests.device.runtime.runtime_kernels import BLOCK, groups, upload
 from tests.faults import workload
 from tests.faults.driver import DEVICE_LOST, OUT_OF_DEVICE_MEMORY, OUT_OF_HOST_MEMORY, Injection, failing
 from vkjit import errors
-from vkjit.runtime import handles, select
-from vkjit.runtime.device import VulkanDevice
-from vkjit.runtime.instance import get_instance
-from vkjit.runtime.physical import physical_devices
+from vkjit.backends.vulkan.runtime import enumeration
+from vkjit.backends.vulkan.runtime.device import VulkanDevice
+from vkjit.backends.vulkan.runtime.instance import get_instance
+from vkjit.backends.vulkan.runtime.physical_device import physical_devices
+from vkjit.runtime import handles
 
 RETRIED = {
     "vkAllocateMemory", "vkBeginCommandBuffer", "vkBindBufferMemory", "vkCreateBuffer", "vkMapMemory", "vkQueueSubmit",
     "vkResetCommandPool", "vkResetFences",
 }  # fmt: skip
-"""Calls whose lack of memory the runtime gets over by itself."""
+"""Calls that the runtime retries after out-of-memory errors."""
 
 FATAL = {"vkEndCommandBuffer"}
-"""Calls whose lack of memory loses recorded work, so that the device must not go on."""
+"""Calls whose out-of-memory errors lose recorded work, so that the device must not continue."""
 
 
 @pytest.fixture(scope="module")
 def physical() -> Any:
-    error = select.driver_error()
+    error = enumeration.driver_error()
     if error is not None:
         pytest.skip(f"no Vulkan driver: {error}")
-    usable = [info for info in select.devices() if info.uuid and not info.missing]
+    usable = [info for info in enumeration.devices() if info.uuid and not info.missing]
     if not usable:
         pytest.skip("no Vulkan device has what kernels need")
     return physical_devices(get_instance())[usable[0].index]
@@ -51,7 +52,7 @@ def no_leak() -> Iterator[None]:
 
 
 def run_under(physical: Any, injection: Injection) -> tuple[str | None, str | None]:
-    """What the first run under the injection raised, and what a second one on the same device did without it (None: nothing)."""
+    """Return the errors (or None) of a first run under the injection and a second one on the same device without it."""
     with failing(injection):
         try:
             device = VulkanDevice(physical)
@@ -95,7 +96,7 @@ def test_no_memory_is_an_error_of_that_call_alone(physical: Any, result: int) ->
         with no_leak():
             first, second = run_under(physical, injection)
         if injection.hit is None:
-            continue  # how often fences are asked for depends on time
+            continue  # the number of fence queries depends on timing
         hit.add(injection.hit)
         if injection.hit in FATAL:
             expected: tuple[str | None, str | None] = ("OutOfMemoryError", "OutOfMemoryError")
@@ -114,7 +115,7 @@ def test_a_lost_device_is_lost_for_good_and_leaves_nothing(physical: Any) -> Non
         with no_leak():
             first, second = run_under(physical, injection)
         if injection.hit in (None, "vkDeviceWaitIdle"):
-            continue  # what is waited for while closing has nobody to tell
+            continue  # errors while waiting in `close` aren't reported
         hit.add(injection.hit)
         if first == "not opened: DeviceLostError":
             continue
@@ -131,7 +132,7 @@ def test_after_a_lost_device_another_can_be_opened(physical: Any) -> None:
 
 
 def test_submissions_that_keep_failing_end_the_device(physical: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Recorded launches that can't be sent must not be forgotten silently."""
+    """Recorded launches that can't be submitted must not be dropped silently."""
     with no_leak(), failing(Injection(0, 0)):
         device = VulkanDevice(physical)
         monkeypatch.setattr(device._functions, "vkQueueSubmit", lambda *_: OUT_OF_HOST_MEMORY, raising=False)
@@ -143,7 +144,7 @@ def test_submissions_that_keep_failing_end_the_device(physical: Any, monkeypatch
 
 
 def test_a_failure_while_asking_again_and_again_is_told(physical: Any) -> None:
-    """GPUs are asked for the fence's state for a while before the driver waits for it."""
+    """On GPUs the fence is polled for a while before a blocking wait; errors of polling are reported too."""
     injection = Injection(0, OUT_OF_HOST_MEMORY)
     with no_leak(), failing(injection):
         device = VulkanDevice(physical)

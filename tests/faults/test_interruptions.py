@@ -1,4 +1,4 @@
-"""Interruptions and what else comes in between; `python -m tests.faults.interruptions` is the long form of the first."""
+"""Tests of interruptions and concurrent events; for more: `python -m tests.faults.interruptions`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import vkjit as vk
-from vkjit.runtime.allocator import RangeAllocator
-from vkjit.runtime.device import VulkanDevice
-from vkjit.runtime.graph import is_capturing
+from vkjit.backends.vulkan.runtime.device import VulkanDevice
+from vkjit.backends.vulkan.runtime.memory.free_list import RangeAllocator
+from vkjit.runtime.capture import is_capturing
 from vkjit.runtime.handles import new_lock
 
 
@@ -27,7 +27,7 @@ def add(x: vk.In[vk.f32, "N"], y: vk.InOut[vk.f32, "N"]) -> None:
 
 @pytest.fixture
 def here(device: Any) -> Iterator[Any]:
-    """The device, which is the default of this thread."""
+    """The device, set as this thread's default."""
     with vk.use_device(device):
         yield device
 

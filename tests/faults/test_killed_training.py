@@ -1,5 +1,7 @@
-"""A training in a process that is killed goes on from its last checkpoint, to the bits of an unbroken one; for longer:
-`python -m tests.faults.killed_training`."""
+"""Test that a killed training process resumes from its last checkpoint with the same bits as an uninterrupted one.
+
+The long form is `python -m tests.faults.killed_training`.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ def test_a_killed_training_goes_on_to_the_same_bits(unbroken: str, tmp_path: Pat
     assert io.load_checkpoint(path, "interpreter")["done"] == 3
 
     said = follow(start(path, "interpreter", STEPS, EVERY, 6, after), until=WRITING)
-    assert said[0] == "step 4"  # not from the start
-    assert io.load_checkpoint(path, "interpreter")["done"] == 3  # the file of step 6 never appeared
+    assert said[0] == "step 4"  # resumed, not restarted
+    assert io.load_checkpoint(path, "interpreter")["done"] == 3  # step 6 didn't replace the file
 
     assert digest_of(follow(start(path, "interpreter", STEPS, EVERY))) == unbroken

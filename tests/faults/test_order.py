@@ -1,4 +1,4 @@
-"""Barriers and semaphores are enough, and each barrier that matters would be missed."""
+"""Tests of the runtime's synchronization: it is sufficient, and the checker detects each missing barrier."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import vkjit as vk
-from tests.device import runtime_kernels as kernels
-from tests.device.repeats_fuzz import Chain
-from tests.device.runtime_kernels import BLOCK, groups
-from tests.device.staged import open_staged
+from tests.device.language.staged import open_staged
+from tests.device.runtime import runtime_kernels as kernels
+from tests.device.runtime.runtime_kernels import BLOCK, groups
+from tests.device.tensor.op_cache_fuzz import Chain
 from tests.faults.happens_before import (
     Access,
     Barrier,
@@ -26,11 +26,10 @@ from tests.faults.happens_before import (
     without,
 )
 from tests.faults.test_driver_failures import physical
-from vkjit.runtime import buffer as buffers_module
-from vkjit.runtime import memory
+from vkjit.backends.vulkan.runtime.device import VulkanDevice
+from vkjit.backends.vulkan.runtime.memory import buffer as buffers_module, suballocator
 from vkjit.runtime.array import DeviceArray
-from vkjit.runtime.device import VulkanDevice
-from vkjit.runtime.graph import Copy, Fill, Launch
+from vkjit.runtime.capture import Copy, Fill, Launch
 
 __all__ = ["physical"]
 
@@ -68,7 +67,7 @@ def test_the_checker_knows_what_orders(events: list[Submit | int], wrong: int) -
 
 
 def random_work(device: Any, random: Random, steps: int) -> None:
-    """Launches, copies, fills, transfers and short-lived buffers over several streams."""
+    """Run launches, copies, fills, transfers and short-lived buffers over several streams."""
     add, shift = device.load(kernels.add()), device.load(kernels.shift())
     streams = [device.stream, *(device.open_stream(p) for p in (0, 1))]
     buffers = [device.allocate(4 * COUNT) for _ in range(6)]
@@ -120,7 +119,7 @@ def grow(x: vk.InOut[vk.f32, "N"]):
 
 
 def random_calls(device: Any, random: Random, steps: int) -> None:
-    """Calls of kernels on parts of a few buffers, which mostly take the short way, beside fills, copies and streams."""
+    """Launch kernels on slices of a few buffers, mostly by the fast path, mixed with fills, copies and streams."""
     streams = [device.stream, device.open_stream(0)]
     buffers = [device.allocate(4 * COUNT) for _ in range(5)]
     for buffer in buffers:
@@ -193,7 +192,7 @@ def test_short_calls_are_ordered_and_each_missing_barrier_is_seen(physical: Any)
 
 def test_a_runtime_without_semaphores_would_be_seen(physical: Any) -> None:
     found = 0
-    for seed in range(20):  # where the host has seen a fence in time, nothing is missed
+    for seed in range(20):  # a run in which the host saw the fences in time has no errors
         trace = traced_work(physical, seed)
         events = [e if isinstance(e, int) else Submit(e.queue, e.items, (), e.signals, e.fence) for e in trace.events]
         found += bool(unordered(Trace(events)))
@@ -203,7 +202,7 @@ def test_a_runtime_without_semaphores_would_be_seen(physical: Any) -> None:
 
 
 def many_short_lives(device: Any, random: Random, steps: int) -> None:
-    """Chains of launches whose arrays are dropped while the device still works on them."""
+    """Run chains of launches with arrays that are dropped while the device still uses them."""
     add = device.load(kernels.add())
     kept = [device.allocate(4 * COUNT) for _ in range(3)]
     for buffer in kept:
@@ -234,7 +233,7 @@ def test_memory_that_is_used_again_at_once_stays_in_order(
 
     if not kept:
         monkeypatch.setattr(buffers_module, "_KEPT", 0)
-        monkeypatch.setattr(memory.Pool, "find", _only_once(memory.Pool.find))
+        monkeypatch.setattr(suballocator.Pool, "find", _only_once(suballocator.Pool.find))
     monkeypatch.setattr(buffers_module, "_REUSED_FROM", 1)
     monkeypatch.setattr(owner, name, staticmethod(revive) if kept else lambda *arguments: revive(*arguments))
     for seed in range(4):
@@ -247,7 +246,7 @@ def test_memory_that_is_used_again_at_once_stays_in_order(
 
 
 def chains_of_operations(device: Any, random: Random, steps: int) -> None:
-    """Operations on tensors that come again, in two streams: most of them allocate, launch and return by one short function."""
+    """Run repeated operations on tensors in two streams, most of them by the fast path for allocation and launch."""
     with vk.use_device(device):
         Chain(device, random.randrange(1000), streams=1).run(steps)
     device.synchronize()
@@ -266,7 +265,7 @@ def test_repeated_operations_are_ordered_and_each_missing_barrier_is_seen(physic
 
 
 def _only_once(find: Any) -> Any:
-    """A pool that has room for a few buffers only, so that memory has to be used again."""
+    """Wrap a pool's search so that it has room for a few buffers only and memory must be reused."""
 
     def limited(self: Any, nbytes: int) -> Any:
         return find(self, nbytes) if self.kind.mapped or self.count < 8 else None

@@ -1,4 +1,4 @@
-"""The fuzzer finds planted bugs, and a process that dies is a finding and not the end of the run.
+"""Tests that the fuzzer finds planted bugs and that it reports a process that dies without ending the run.
 
 All thirty are run by `python -m vkjit.testing.fuzz --planted tests/faults/planted_bugs.py`; a few of them here, without
 devices.
@@ -50,7 +50,7 @@ def test_a_process_that_dies_is_a_finding(tmp_path: Path) -> None:
             import os
             from dataclasses import dataclass
 
-            from vkjit.passes import licm
+            from vkjit.passes.transforms import licm
 
             @dataclass
             class Bug:

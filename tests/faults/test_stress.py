@@ -1,4 +1,4 @@
-"""Short forms of the stress runs; `python tests/faults/stress.py` is the long one."""
+"""Short runs of the stress tests; `python tests/faults/stress.py` is the long form."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A mixed run on one Vulkan device: what a driver can fail at, in one function that checks its own results.
+"""A mixed workload on one Vulkan device that covers the calls that can fail in a driver and checks its own results.
 
-Enters: an open device. Leaves: nothing; raises AssertionError for a wrong result. It allocates small and large buffers,
-uploads, launches in chains over several submissions (direct and indirect argument blocks), fills, copies, reads a
-kernel's report, measures time, reads back, and gives memory back to the driver.
+It allocates small and large buffers, uploads, launches in chains over several submissions (direct and indirect argument
+blocks), fills, copies, reads a kernel's report, measures time, reads back, and returns memory to the driver. Raises
+AssertionError for a wrong result.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.device import runtime_kernels as kernels
-from tests.device.runtime_kernels import BLOCK, download, groups, upload
+from tests.device.runtime import runtime_kernels as kernels
+from tests.device.runtime.runtime_kernels import BLOCK, download, groups, upload
 from vkjit import errors
 
 COUNT, STEPS = 5000, 30

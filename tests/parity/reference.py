@@ -1,8 +1,8 @@
-"""Comparison with PyTorch: inputs, layouts, and bounds on errors.
+"""Comparison with PyTorch: inputs, layouts, and error bounds.
 
-Enters: a `Case`: an operation in vkjit and in PyTorch, how its inputs are drawn, how far results may be off. Leaves:
-failures that name the shape, the layout and the worst element. The reference is computed in f64 from the same f32
-inputs, so that a bound speaks of vkjit's error alone.
+A `Case` is an operation in vkjit and in PyTorch, with a generator for its inputs and an error bound. Failures name the
+shape, the layout and the worst element. The reference is computed in f64 from the same f32 inputs, so that a bound
+covers vkjit's error alone.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch isn't installed: nothing to compare with")
 
-import vkjit as vk  # noqa: E402  # after the check that skips
+import vkjit as vk  # noqa: E402  # after importorskip
 
 EPS = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-24, "f64": 2.0**-53}
-"""Half the distance of neighbouring numbers, relative."""
+"""Half the distance between adjacent numbers, relative."""
 
 SHAPES: list[tuple[int, ...]] = [
     (),
@@ -45,7 +45,7 @@ SHAPES: list[tuple[int, ...]] = [
     (2, 3, 4, 5),
     (2, 1, 3, 1, 2),
 ]
-"""Empty, of one element, primes, powers of two, up to five axes."""
+"""Empty shapes, single elements, primes, powers of two, up to five axes."""
 
 LAYOUTS: list[tuple[str, tuple[int, ...], Callable[[Any], Any]]] = [
     ("transposed", (6, 5), lambda x: x.transpose(0, 1)),
@@ -54,7 +54,7 @@ LAYOUTS: list[tuple[str, tuple[int, ...], Callable[[Any], Any]]] = [
     ("permuted", (3, 4, 5), lambda x: x.permute(2, 0, 1)),
     ("expanded", (4, 1), lambda x: x.expand(4, 6)),
 ]
-"""Views that aren't contiguous: name, shape of what they are taken from, how."""
+"""Views that aren't contiguous: name, shape of the base tensor, view function."""
 
 PAIRS: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
     ((), ()),
@@ -84,10 +84,11 @@ PAIRS: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
 
 @dataclass(frozen=True)
 class Case:
-    """`ours` and `theirs` take the inputs; `draw` makes one input of a shape (given the number of the input).
+    """An operation in both libraries: `ours` and `theirs` take the inputs; `draw` makes one by shape and number.
 
-    `bound(reference, *inputs)` gives the largest error allowed, in units of EPS, for each element of the result;
-    `gradient_bound` likewise for gradients, one array per input. None: results must be equal (no gradient).
+    Results may be off by `ulp` units of EPS times the result's magnitude plus `scale(*inputs)`; None: they must be
+    equal. Gradients may be off by `gradient_ulp` units relative to their largest value plus `gradient_scale`; None: no
+    gradients.
     """
 
     name: str
@@ -107,7 +108,7 @@ def normal(rng: np.random.Generator, shape: tuple[int, ...], _number: int = 0) -
 
 
 def between(low: float, high: float) -> Callable[[np.random.Generator, tuple[int, ...], int], Any]:
-    """Uniform numbers in the open interval."""
+    """Return a generator of uniform numbers in the open interval."""
 
     def draw(rng: np.random.Generator, shape: tuple[int, ...], _number: int = 0) -> Any:
         return (low + (high - low) * (0.01 + 0.98 * rng.random(shape))).astype(np.float32)
@@ -116,12 +117,12 @@ def between(low: float, high: float) -> Callable[[np.random.Generator, tuple[int
 
 
 def to_numpy(value: Any) -> Any:
-    """The values of a tensor of either library."""
+    """Return the values of a tensor of either library."""
     return value.detach().numpy() if isinstance(value, (torch.Tensor, vk.Tensor)) else np.asarray(value)
 
 
 def assert_close(found: Any, expected: Any, allowed: Any, what: str) -> None:
-    """Shapes equal, NaN and infinities in the same places, the rest within `allowed`."""
+    """Check that shapes are equal, NaN and infinities match, and all other values are within `allowed`."""
     found, expected = np.asarray(to_numpy(found), np.float64), np.asarray(to_numpy(expected), np.float64)
     assert found.shape == expected.shape, f"{what}: shape {found.shape}, expected {expected.shape}"
     if not found.size:
@@ -138,13 +139,13 @@ def assert_close(found: Any, expected: Any, allowed: Any, what: str) -> None:
 
 
 TINY = 2.0**-126
-"""The least normal f32: below it devices may flush to zero."""
+"""The smallest normal f32: devices may flush smaller values to zero."""
 
 
 def run(
     case: Case, shapes: Sequence[tuple[int, ...]], layout: Callable[[Any], Any] | None = None, tag: str = ""
 ) -> None:
-    """One case on inputs of these shapes: the result, and the gradient of each input."""
+    """Run one case on inputs of the given shapes: compare the result and the gradient of each input."""
     rng = np.random.default_rng(len(case.name) + sum(map(sum, shapes)))
     arrays = [case.draw(rng, shape, number) for number, shape in enumerate(shapes)]
     wanted = case.gradient_ulp is not None
@@ -176,7 +177,7 @@ def run(
 
 
 def run_all(case: Case) -> None:
-    """A case with one input on all shapes and layouts."""
+    """Run a case with one input on all shapes and layouts."""
     for shape in SHAPES:
         run(case, [shape])
     if not case.skip_layouts:
@@ -185,7 +186,7 @@ def run_all(case: Case) -> None:
 
 
 def run_pairs(case: Case) -> None:
-    """A case with two inputs on all pairs of shapes, and on views."""
+    """Run a case with two inputs on all pairs of shapes, and on views."""
     for pair in PAIRS:
         run(case, pair)
     for tag, shape, layout in LAYOUTS[:2]:

@@ -1,8 +1,8 @@
 """Random structured programs over i32, and an evaluator that runs one invocation at a time in plain Python.
 
-The evaluator shares nothing with the interpreter but the IR's classes: control flow is Python's own exceptions, values
-are Python ints. Programs load x[i] and store y[i]; in between they compute, branch, loop, exit early, call functions,
-and use a local array of four elements.
+The evaluator shares only the IR's classes with the interpreter: control flow uses Python exceptions, values are Python
+ints. Programs load x[i] and store y[i]; in between they compute, branch, loop, exit early, call functions, and use a
+local array of four elements.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from typing import Any
 from hypothesis import strategies as st
 
 from vkjit.ir import I32, INDEX, Array, Builder, Function, Module, Region, Value
+from vkjit.ir.ops import OpName
 from vkjit.ir.rewrite import completes
 
 GLOBAL = Array(I32, 1)
 LOCAL = Array(I32, 1, space="local", shape=(4,))
-ARITHMETIC = ("add", "sub", "mul", "xor", "min", "max", "floordiv", "floormod", "shl", "shr")
-COMPARE = ("lt", "le", "eq", "ne")
+ARITHMETIC: tuple[OpName, ...] = ("add", "sub", "mul", "xor", "min", "max", "floordiv", "floormod", "shl", "shr")
+COMPARE: tuple[OpName, ...] = ("lt", "le", "eq", "ne")
 
 
 class Maker:
-    """Draws one function; `functions` are those that it may call."""
+    """Generator of one function, which may call those in `functions`."""
 
     def __init__(self, draw: Any, body: Region, functions: list[Function], results: int) -> None:
         self.draw = draw
@@ -45,7 +46,7 @@ class Maker:
         return self.builder.emit(name, self.pick(known), self.pick(known))
 
     def statements(self, known: list[Value], depth: int, loop: int | None) -> list[Value]:
-        """Draws statements into the current region; `loop` is the number of values that `break` gives."""
+        """Draw statements into the current region; `loop` is the number of values that `break` takes."""
         known = list(known)
         for _ in range(self.number(0, 4)):
             if self.budget <= 0:
@@ -73,18 +74,18 @@ class Maker:
                 break
         return known
 
-    def finish(self, known: list[Value], regular: str, count: int, loop: int | None) -> None:
-        """Ends the current region, mostly in the regular way."""
+    def finish(self, known: list[Value], regular: OpName, count: int, loop: int | None) -> None:
+        """End the current region, usually with the `regular` terminator."""
         last = self.builder.region.ops[-1] if self.builder.region.ops else None
         if last is not None and not completes(last):
             self.builder.op("unreachable")
             return
-        way = self.number(0, 9)
-        if way == 0:
+        choice = self.number(0, 9)
+        if choice == 0:
             self.builder.op("return", *(self.pick(known) for _ in range(self.results)))
-        elif way == 1 and loop is not None:
+        elif choice == 1 and loop is not None:
             self.builder.op("break", *(self.pick(known) for _ in range(loop)))
-        elif way == 2 and loop is not None:
+        elif choice == 2 and loop is not None:
             self.builder.op("continue", *(self.pick(known) for _ in range(loop)))
         else:
             self.builder.op(regular, *(self.pick(known) for _ in range(count)))
@@ -115,7 +116,7 @@ class Maker:
         return list(made.results)
 
     def endless(self, known: list[Value], depth: int) -> list[Value]:
-        """A loop that counts down a carried value, so that it ends whatever else it does."""
+        """Draw a `loop` that counts down a loop-carried value, so that it always ends."""
         body = Region([I32, I32])
         counter, carried = body.args
         with self.builder.at(body):
@@ -125,7 +126,7 @@ class Maker:
             with self.builder.at(go):
                 self.builder.op("yield")
             self.builder.op("if", done, types=[], regions=[stop, go])
-            inner = self.statements([*known, carried], depth - 1, None)  # exits of this loop would keep the counter
+            inner = self.statements([*known, carried], depth - 1, None)  # exits here would skip the decrement
             last = self.builder.region.ops[-1]
             if completes(last):
                 less = self.builder.emit("sub", counter, self.builder.const(1, I32))
@@ -139,7 +140,7 @@ class Maker:
 
 @st.composite
 def programs(draw: Any, local: tuple[int, int, int] = (16, 1, 1)) -> Module:
-    """A kernel over x (read) and y (written), with up to two device functions."""
+    """A kernel that reads x and writes y, with up to two device functions."""
     functions: list[Function] = []
     for number in range(draw(st.integers(0, 2))):
         body = Region([I32, I32])
@@ -209,7 +210,7 @@ _SCALAR: dict[str, Any] = {
 
 
 class Evaluator:
-    """Runs one invocation."""
+    """Evaluator of one invocation."""
 
     def __init__(self, module: Module, x: list[int], y: list[int], invocation: int) -> None:
         self.module, self.invocation = module, invocation

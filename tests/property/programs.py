@@ -1,10 +1,10 @@
-"""Generated kernels: small, well typed, without races, and certain to end; what passes are tried on.
+"""Generator of random kernels for testing passes: small, well typed, race-free, and certain to terminate.
 
-`modules()` is a hypothesis strategy of modules in high form: nested `if`, `for` and `loop` with results, carried
+`modules()` is a hypothesis strategy of modules in high form: nested `if`, `for` and `loop` with results, loop-carried
 values, `break`, `continue` and early `return`, calls of a device function, integers, floats and booleans, loads,
-stores and local arrays, one of them with constant indices only. Each of the INVOCATIONS invocations reads `x` anywhere
-and reads and writes its own row of `y` and `z`. A kernel follows from a seed and a number of statements; smaller numbers
-give smaller kernels.
+stores and local arrays, one of them with constant indices only. Each of the INVOCATIONS invocations reads `x` at any
+index and reads and writes its own row of `y` and `z`. A seed and a number of statements determine the kernel; smaller
+numbers give smaller kernels.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from vkjit import dtypes
 from vkjit.ir import BOOL, F32, I32, INDEX, Array, Builder, Function, Module, Op, Region, Scalar, Type, Value
+from vkjit.ir.attributes import FunctionAttrs
 
 LOCAL, GROUPS, COLUMNS = 4, 2, 4
 INVOCATIONS = LOCAL * GROUPS
@@ -58,7 +59,7 @@ def family(type: Type) -> str:
 
 
 class _Generator:
-    """Builds one function. `scope` holds the values that are visible, `loops` the types that the loops around carry."""
+    """Generator of one function. `scope` holds the visible values, `loops` the types carried by the enclosing loops."""
 
     def __init__(self, random: Random, builder: Builder, results: list[Type], callee: Function | None) -> None:
         self.random = random
@@ -83,10 +84,10 @@ class _Generator:
     # -- values
 
     def value(self, type: Type) -> Value:
-        """A visible value of the type, or a constant."""
-        known = [v for v in self.scope if v.type == type]
-        if known and self.draw(0, 5) > 0:
-            found: Value = self.pick(known)
+        """Return a visible value of the type, or a constant."""
+        candidates = [v for v in self.scope if v.type == type]
+        if candidates and self.draw(0, 5) > 0:
+            found: Value = self.pick(candidates)
             return found
         return self.constant(type)
 
@@ -122,7 +123,7 @@ class _Generator:
             self.keep(self.builder.emit(self.pick(["and", "or", "xor", "eq"]), self.value(BOOL), self.value(BOOL)))
 
     def small(self, limit: int) -> Value:
-        """An index from 0 to limit - 1, `limit` a power of two."""
+        """Return an index from 0 to limit - 1, where `limit` is a power of two."""
         return self.builder.emit("and", self.value(INDEX), self.builder.index(limit - 1))
 
     # -- memory
@@ -156,7 +157,7 @@ class _Generator:
         self.builder.op("store", *where, self.value(element.element))
 
     def neighbours(self) -> None:
-        """Loads, or stores, of a few elements of four that lie side by side."""
+        """Generate loads or stores of some of four adjacent elements."""
         name = self.pick(["x", "y", "z"])
         first = self.builder.emit("mul", self.small(INVOCATIONS // 4), self.builder.index(4))
         stores = name != "x" and self.flip()
@@ -174,7 +175,7 @@ class _Generator:
     # -- control flow
 
     def body(self, region: Region, end: Callable[[], None], size: int) -> None:
-        """Fills a region with statements, and with an exit or with what `end` builds."""
+        """Fill a region with statements, ended by an exit or by what `end` builds."""
         mark = len(self.scope)
         self.scope += region.args
         with self.builder.at(region):
@@ -187,7 +188,7 @@ class _Generator:
         del self.scope[mark:]
 
     def statement(self, size: int) -> bool:
-        """One statement; False if it never completes."""
+        """Generate a statement; return False if it never completes."""
         self.fuel -= 1
         choice = self.draw(0, 11) if self.fuel > 0 else 0
         if choice < 5 or size <= 1:
@@ -208,7 +209,7 @@ class _Generator:
         return True
 
     def exit(self) -> bool:
-        """Maybe builds an exit that is allowed here."""
+        """Generate an exit that is legal here, or nothing; return True if there is one."""
         choice = self.draw(0, 5)
         if choice == 0:
             self.builder.op("return", *(self.value(t) for t in self.results))
@@ -224,7 +225,7 @@ class _Generator:
         return True
 
     def advanced(self, steady: list[Value]) -> list[Value]:
-        """The counter of an open loop, one less."""
+        """Decrement the counter of an open loop."""
         return [self.builder.emit("sub", v, self.builder.const(1, I32)) for v in steady]
 
     def branch(self, size: int) -> bool:
@@ -268,7 +269,7 @@ class _Generator:
         self.scope += made.results
 
     def scaled(self, counter: Value) -> None:
-        """A product of a loop's counter, in 64 bits, stored where others may store too."""
+        """Store a 64-bit product of an induction variable to the invocation's row."""
         if self.row is None or self.flip():
             return
         index = self.builder.cast(counter, INDEX)
@@ -278,7 +279,7 @@ class _Generator:
         self.builder.op("store", self.arrays["y"], self.row, self.builder.index(3), self.builder.cast(product, I32))
 
     def open_loop(self, size: int) -> None:
-        """A `loop` that a counter, its last carried value, ends after a few rounds at the latest."""
+        """Generate a `loop` that ends after a few iterations at the latest, by a counter carried as its last value."""
         types = [self.pick([BOOL, *NUMBERS]) for _ in range(self.draw(0, 2))]
         initial = [self.value(t) for t in types] + [self.builder.const(self.pick([0, 1, 3]), I32)]
         region = Region([*types, I32])
@@ -325,12 +326,12 @@ PARAMETERS: dict[str, Type] = {
 
 
 def modules() -> st.SearchStrategy[Module]:
-    """Modules in high form, see the top of the file."""
+    """Return a strategy of modules in high form; see the module docstring."""
     return st.builds(generate, st.integers(0, 2**32), st.integers(3, 60))
 
 
 def generate(seed: int, statements: int) -> Module:
-    """The module that follows from a seed."""
+    """Generate the module determined by the seed and the number of statements."""
     random = Random(seed)
     callee = _device_function(random) if random.random() < 0.5 else None
     region = Region(list(PARAMETERS.values()), list(PARAMETERS))
@@ -359,14 +360,18 @@ def generate(seed: int, statements: int) -> Module:
     inner = Region()
     generator.body(inner, end, 8)
     region.ops += inner.ops
-    attrs = {"local_size": (LOCAL, 1, 1), "arg_index": tuple(range(len(PARAMETERS))), "narrow": generator.flip()}
+    attrs: FunctionAttrs = {
+        "local_size": (LOCAL, 1, 1),
+        "arg_index": tuple(range(len(PARAMETERS))),
+        "narrow": generator.flip(),
+    }
     attrs["aligned"] = generator.flip()
     functions = {callee.name: callee} if callee is not None else {}
     return Module(Function("k", region, [], attrs), functions)
 
 
 def arguments() -> list[Any]:
-    """Fresh arguments, the same each time; `y` isn't contiguous. Rows of `y` and `z` are multiples of 16 bytes apart."""
+    """Return fresh, constant arguments. `y` isn't contiguous; rows of `y` and `z` are multiples of 16 bytes apart."""
     x = np.array([0.0, -0.0, 1.5, np.inf, -3.25, np.nan, 1e-3, 7.0], dtype=np.float32)
     y = np.arange(INVOCATIONS * COLUMNS * 4, dtype=np.int32).reshape(COLUMNS, 4 * INVOCATIONS).T[::4] - 5
     z = np.linspace(-2, 2, INVOCATIONS * COLUMNS, dtype=np.float32).reshape(INVOCATIONS, COLUMNS)

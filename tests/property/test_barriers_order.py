@@ -1,6 +1,7 @@
-"""Barriers that go ordered nothing: what a barrier lay between before, one lies between after, on every way through.
+"""Property tests of barrier removal: accesses separated by a barrier before the pass are so after it, on every path.
 
-Kernels are generated from accesses, barriers, loops of constant rounds and branches on scalars, and followed as a trace.
+Kernels are generated from accesses, barriers, loops with constant trip counts and branches on scalars, and are executed
+to a trace.
 """
 
 from __future__ import annotations
@@ -8,19 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tests.selection import examples
 from vkjit.ir import BOOL, F32, Array, Builder, Function, Module, Op, Region, Value, verify
 from vkjit.ir.rewrite import clone_module, constant_of
-from vkjit.passes.barriers import RemoveBarriers
+from vkjit.passes.transforms.barrier_elimination import RemoveBarriers
 
 CONDITIONS = 3
 
 
 class Maker:
-    """Builds a body; each access has an index of its own, by which the trace names it."""
+    """Generator of a kernel body; each access has a unique index, by which the trace identifies it."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -77,7 +77,7 @@ class Maker:
 
 
 def trace(region: Region, truth: dict[Value, bool], shown: set[Value]) -> Iterator[int | None]:
-    """The accesses that others can see, by their numbers, and None for barriers, in the order in which they run."""
+    """Yield the indices of accesses visible to other invocations, in execution order, with None for barriers."""
     for op in region.ops:
         if op.name == "barrier":
             yield None
@@ -91,7 +91,7 @@ def trace(region: Region, truth: dict[Value, bool], shown: set[Value]) -> Iterat
 
 
 def gaps(module: Module, truths: tuple[bool, ...]) -> list[tuple[int, bool]]:
-    """Each access, and whether a barrier lies between it and the access before it (None counts from the first one)."""
+    """Pair each access with True if a barrier separates it from the previous access."""
     body = module.kernel.body
     allocated = [op.result for op in body.ops if op.name == "shared"]
     written = {op.operands[0] for op in body.walk() if op.name == "store"}

@@ -1,8 +1,8 @@
 # mypy: disable-error-code="no-any-return"
-"""Generated functions of integers: Python and the compiled kernel agree, whatever the control flow.
+"""Property tests of the front end: Python and the compiled kernel agree on generated functions of integers.
 
-Functions are made as text: assignments, if, for, while, break, continue, return, conditional expressions, else of
-loops. Names are bound before they are read on every way, because each function starts with all of them bound.
+Functions are generated as text: assignments, if, for, while, break, continue, return, conditional expressions, else of
+loops. Each function first binds all names, so that no path reads an unbound one.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from tests.selection import examples
-from tests.unit.frontend_run import apply
+from tests.unit.frontend.harness import apply
 
 NAMES = ("a", "b", "c", "d")
 A, B = (c.ravel().astype(np.int32) for c in np.meshgrid(np.arange(-2, 4), np.arange(-2, 4)))
@@ -50,7 +49,7 @@ def conditions(draw: Any, depth: int = 1) -> str:
 
 @st.composite
 def statements(draw: Any, depth: int, *, in_loop: bool) -> list[str]:
-    """Lines of a block."""
+    """Draw the lines of a block."""
     lines: list[str] = []
     for _ in range(draw(st.integers(1, 3))):
         lines += draw(one_statement(depth, in_loop=in_loop))
@@ -88,7 +87,7 @@ def one_statement(draw: Any, depth: int, *, in_loop: bool) -> list[str]:
     if kind == "for":
         bounds = draw(st.sampled_from(["3", "a, 4", "4, b, -2", "clip(c) % 5"]))
         return [f"for {draw(st.sampled_from(['i', name]))} in range({bounds}):", *body, *ending]
-    counter = f"n{depth}"  # nested loops differ in depth
+    counter = f"n{depth}"  # nested loops need different counters
     return [f"{counter} = 0", f"while {counter} < 4 and ({draw(conditions())}):", f"    {counter} += 1", *body, *ending]
 
 
@@ -100,7 +99,7 @@ def functions(draw: Any) -> str:
 
 
 def clip(x: int) -> int:
-    """Keeps numbers small, so that integers never wrap: Python's don't."""
+    """Keep numbers small, as overflow wraps in kernels but not in Python."""
     return min(max(x, -50), 50)
 
 

@@ -1,7 +1,7 @@
-"""The fuzzer: programs once found to fail, a few fresh ones, and its own parts.
+"""Tests of the fuzzer: regression programs, a few new programs, and its components.
 
-`python -m vkjit.testing.fuzz` is the long run. Files in `found/` are programs that a bug made fail, as small as they
-came; each runs on every executor, at every level.
+`python -m vkjit.testing.fuzz` is the long run. Files in `found/` are programs that once failed because of a bug, after
+shrinking; each runs on every executor, at every level.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ def test_text_keeps_everything() -> None:
 
 def test_programs_cover_the_op_table() -> None:
     seen = {op.name for seed in range(250) for f in generate(seed).module.all_functions() for op in f.body.walk()}
-    others = {name for name in OPS if name.startswith(("mat_", "tile_"))}  # have generators of their own
+    others = {name for name in OPS if name.startswith(("mat_", "tile_"))}  # these have their own generators
     assert len(seen) >= 0.95 * len(OPS.keys() - others), sorted(OPS.keys() - others - seen)
 
 
 def test_a_difference_is_seen() -> None:
-    """Any store less, in a program whose stores matter, is a difference."""
+    """Removing the stores of a program changes its results."""
     program = generate(3)
     memory = Memory.of(program)
     module = clone_module(program.module)
@@ -81,7 +81,7 @@ def test_layouts_stay_inside_their_buffers() -> None:
 
 
 def test_shrinking_keeps_what_fails() -> None:
-    """Down to the one operation that the test asks for, and what it needs."""
+    """Shrinking leaves little more than the operation that the predicate asks for."""
     program = next(
         p for p in map(generate, range(40)) if any(op.name == "atomic" for op in p.module.kernel.body.walk())
     )

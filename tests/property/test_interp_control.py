@@ -1,14 +1,13 @@
-"""Random programs: the masked interpreter equals one invocation after another, in every batch and order."""
+"""Property tests of the interpreter's masked control flow against sequential invocations, in every batch and order."""
 
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from tests.property.interp_programs import Evaluator, programs
 from tests.selection import examples
-from vkjit.interp import run_module
+from vkjit.backends.interp import run_module
 from vkjit.ir import Module, verify
 
 GROUPS, LOCAL = 5, 16

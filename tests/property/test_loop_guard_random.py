@@ -1,7 +1,7 @@
-"""The loop guard against a model of a driver that counts the rounds of a vector of 8 invocations.
+"""Tests of the loop guard against a model of a driver that caps the iterations of a vector of 8 invocations.
 
-Random nests of loops and divergent branches with `break` and `continue` run guarded in the interpreter. Whenever the
-model's cap changes a result, the guard has to report; far below the cap, results are those without the guard.
+Random nests of loops and divergent branches with `break` and `continue` run guarded on the interpreter. If the model's
+cap changes a result, the guard must report; far below the cap, results must equal those without the guard.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 from tests.selection import examples
 from vkjit import dtypes
+from vkjit.backends.interp import run_module
 from vkjit.errors import LoopLimitError
-from vkjit.interp import run_module
 from vkjit.ir.builder import Builder
 from vkjit.ir.core import Function, Module, Region, Value
+from vkjit.ir.ops import OpName, op_name
 from vkjit.ir.types import I32, Array
 from vkjit.ir.verify import verify
-from vkjit.passes.loop_guard import LoopGuard
+from vkjit.passes.transforms.loop_guard import LoopGuard
 
 LANES = 8
 Mask = npt.NDArray[np.bool_]
@@ -32,7 +32,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Loop:
-    """`trips` rounds in each lane; one number for all lanes is a constant in the kernel. `counted`: a `for`."""
+    """A loop with `trips` iterations in each lane, or a constant trip count for all; a `for` if `counted`."""
 
     trips: tuple[int, ...]
     counted: bool
@@ -41,7 +41,7 @@ class Loop:
 
 @dataclass(frozen=True)
 class Branch:
-    """`lanes` take the first side; `exits` end the sides: "", "break" or "continue"."""
+    """A branch with its first side taken by `lanes`; `exits` end the sides: "", "break" or "continue"."""
 
     lanes: tuple[bool, ...]
     sides: tuple[tuple[Any, ...], tuple[Any, ...]]
@@ -62,10 +62,10 @@ def statements(depth: int, inside: bool) -> st.SearchStrategy[tuple[Any, ...]]:
 
 
 class Model:
-    """What the driver does: all code runs in order, with an empty mask where nobody takes part.
+    """Model of the driver: all code runs in order, with an empty mask if no lane takes part.
 
-    `rounds` counts each pass through a loop's body, and from `cap` on no loop goes on; `steps` of a lane are the rounds
-    that it took.
+    `rounds` counts every pass through a loop's body; at `cap` all loops stop. `steps` counts the iterations of
+    each lane.
     """
 
     def __init__(self, cap: int = 1 << 60) -> None:
@@ -103,14 +103,14 @@ class Model:
 
 
 def modelled(program: Sequence[Any], cap: int = 1 << 60) -> Model:
-    """The model after it has run a program in all lanes."""
+    """Run a program in all lanes and return the model."""
     model = Model(cap)
     model.block(program, np.ones(LANES, bool), {})
     return model
 
 
 class Compiler:
-    """The same program as IR; `data` holds the numbers of the lanes, one row for each loop and branch."""
+    """Compiler of the same programs to IR; `data` has a row of trip counts or conditions for each loop or branch."""
 
     def __init__(self) -> None:
         self.data: list[list[int]] = []
@@ -153,7 +153,7 @@ class Compiler:
             return build.op("for", self.zero, trips, self.one, steps, types=[I32], regions=[body]).result
         return build.op("loop", self.zero, steps, types=[I32], regions=[body]).result
 
-    turns: list[Value | None] = []  # noqa: RUF012  (emptied again by each program)
+    turns: list[Value | None] = []  # noqa: RUF012  (empty again after each program)
 
     def leave_unless(self, condition: Value, steps: Value) -> None:
         op = self.build.op("if", condition, types=[], regions=[Region(), Region()])
@@ -162,7 +162,7 @@ class Compiler:
         with self.build.at(op.regions[1]):
             self.build.op("break", steps)
 
-    def exit(self, name: str, steps: Value) -> None:
+    def exit(self, name: OpName, steps: Value) -> None:
         turn = self.turns[-1]
         if name == "continue" and turn is not None:
             self.build.op("continue", self.build.emit("add", turn, self.one), steps)
@@ -178,7 +178,7 @@ class Compiler:
             with build.at(region):
                 inner = self.block(side, steps)
                 if exit_:
-                    self.exit(exit_, inner)
+                    self.exit(op_name(exit_), inner)
                 else:
                     build.op("yield", inner)
             regions.append(region)
@@ -186,7 +186,7 @@ class Compiler:
 
 
 def without_dead_ends(block: Sequence[Any]) -> tuple[Any, ...]:
-    """The program with branches that leave both ways made to go on one way."""
+    """Remove the second exit of each branch that leaves on both sides."""
     found: list[Any] = []
     for one in block:
         if isinstance(one, Loop):
@@ -199,7 +199,7 @@ def without_dead_ends(block: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def guarded(program: tuple[Any, ...], cap: int, arithmetic: bool) -> tuple[Module, list[npt.NDArray[Any]]]:
-    """The guarded kernel and its arguments."""
+    """Return the guarded kernel and its arguments."""
     compiler = Compiler()
     module = compiler.module(program)
     verify(module, "normal")
@@ -224,7 +224,7 @@ def test_what_the_driver_cuts_is_reported(program: tuple[Any, ...], short: int, 
 @settings(max_examples=examples(100), deadline=None)
 @given(statements(4, False), st.booleans())
 def test_what_is_far_below_the_cap_is_not_reported(program: tuple[Any, ...], arithmetic: bool) -> None:
-    """Also the least favourable way of counting is off by no more than the width, and what untaken paths cost."""
+    """Even in the worst case the guard overcounts only by the vector width and the cost of untaken paths."""
     program = without_dead_ends(program)
     module, arguments = guarded(program, 60000, arithmetic)
     run_module(module, 1, arguments, subgroup_size=LANES)

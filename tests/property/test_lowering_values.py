@@ -1,28 +1,27 @@
-"""Lowered arithmetic against NumPy on generated operands."""
+"""Property tests of lowered arithmetic against NumPy, on generated operands."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tests.selection import examples
-from tests.unit.lowering import FLOATS, INTEGERS, LOCAL, Values, first_difference, lowered, operation, run
+from tests.unit.passes.lowering import FLOATS, INTEGERS, LOCAL, Values, first_difference, lowered, operation, run
 from vkjit import dtypes
 from vkjit.dtypes import DType
 from vkjit.ir import semantics
 from vkjit.ir.core import Module
-from vkjit.ir.ops import OPS
+from vkjit.ir.ops import OPS, op_name
 
 DIVISIONS = ("floordiv", "floormod", "truncdiv", "truncrem")
 _LOWERED: dict[Any, Module] = {}
 
 
 def module(name: str, sources: tuple[DType, ...], result: DType) -> Module:
-    """Each operation is lowered once."""
+    """Return the lowered module, cached by operation and types."""
     key = (name, sources, result)
     if key not in _LOWERED:
         _LOWERED[key] = lowered(operation(name, sources, result))
@@ -38,7 +37,7 @@ def of_types(types: tuple[DType, ...], count: int) -> st.SearchStrategy[tuple[DT
 
 
 def agrees(name: str, dtype: DType, values: tuple[Values, ...]) -> None:
-    meaning = OPS[name].meaning
+    meaning = OPS[op_name(name)].meaning
     assert meaning is not None
     with semantics.quiet():
         expected = np.asarray(meaning(*values))
@@ -77,7 +76,7 @@ def test_conversions(case: tuple[DType, tuple[Values, ...]], target: DType) -> N
 @settings(max_examples=examples(60), deadline=None)
 @given(hnp.arrays(np.float64, LOCAL), st.integers(0, 1100))
 def test_remainders_of_far_apart_numbers(x: Values, exponent: int) -> None:
-    """Quotients of any size: the remainder is exact."""
+    """The remainder is exact for quotients of any size."""
     with semantics.quiet():
         y = np.ldexp(x[::-1], -exponent)
         expected = np.fmod(x, y)

@@ -1,6 +1,6 @@
-"""No pass changes what a kernel does: the interpreter gives the same bits before and after, on generated kernels.
+"""Property tests that passes preserve semantics: the interpreter returns the same bits before and after.
 
-NaNs are compared as equal whatever their payload: folding may choose another one.
+NaNs compare equal regardless of their payload, which folding may change.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.property.programs import GROUPS, arguments, modules
 from tests.selection import examples
-from vkjit.interp import run_module
+from vkjit.backends.interp import run_module
 from vkjit.ir import Module, print_module, verify
 from vkjit.ir.parser import parse_module
 from vkjit.ir.rewrite import clone_module
-from vkjit.tools.opt import run_passes
+from vkjit.passes.registry import run_passes
 
 EXAMPLES = settings(max_examples=examples(30), deadline=None, suppress_health_check=list(HealthCheck))
 

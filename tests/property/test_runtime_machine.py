@@ -1,4 +1,4 @@
-"""A stateful test of a device: allocation, launches in streams, copies, graphs, events, in any order that hypothesis finds."""
+"""Stateful property test of a device: allocations, launches in streams, copies, graphs and events, in random order."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import (
     Bundle,
     RuleBasedStateMachine,
@@ -32,7 +31,7 @@ def mix(x: vk.In[vk.i64, "N"], y: vk.InOut[vk.i64, "N"], a: vk.i64):
 
 
 class Held:
-    """A tensor and what it must hold."""
+    """A tensor and its expected values."""
 
     def __init__(self, tensor: Any, values: np.ndarray[Any, Any]) -> None:
         self.tensor = tensor
@@ -40,7 +39,7 @@ class Held:
 
 
 class Runtime(RuleBasedStateMachine):
-    """The model is NumPy: every tensor's values, every graph's steps."""
+    """State machine with NumPy as its model: the values of every tensor and the steps of every graph."""
 
     device: Any = None
     held = Bundle("held")
@@ -142,7 +141,7 @@ def test_any_order_of_calls_gives_what_numpy_gives(device: Any, steps: int) -> N
 
     OnDevice.device = device
     gc.collect()
-    gc.freeze()  # what earlier tests left needn't be looked through each time that garbage is collected
+    gc.freeze()  # keeps objects of earlier tests out of each garbage collection
     run_state_machine_as_test(
         OnDevice,
         settings=settings(

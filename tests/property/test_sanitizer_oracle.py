@@ -1,10 +1,10 @@
-"""Races against a definition: random programs of reads, writes, atomics and barriers, and every pair of accesses compared.
+"""Tests of race detection on random programs of reads, writes, atomics and barriers, against the definition of a race.
 
-One kernel runs any program, given as data: in each step each invocation does nothing, reads, writes or adds atomically to
-one cell; barriers stand between some steps. The oracle knows the whole trace and applies the definition: two accesses to
-one cell by different invocations, at least one a plain access and at least one a write, not ordered by a barrier of their
-workgroup. Written values are all different, so that no two writes are alike. Found are races exactly where there are
-any, and what is reported is one of them.
+One kernel runs any program, given as data: in each step each invocation does nothing, or reads, writes or atomically
+accesses one cell; barriers separate some steps. The oracle has the whole trace and checks every pair of accesses: two
+accesses race if they are to one cell by different invocations, at least one is plain and at least one a write, and no
+barrier of their workgroup orders them. All values written are different, so that no two writes are equivalent. The
+sanitizer must report races exactly if there are any, and each pair that it reports must race.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 import vkjit as vk
 from tests.selection import examples
@@ -28,7 +27,7 @@ NOTHING, READ, WRITE, ADD, LOOK, PUT = range(6)
 def run_shared(
     what: vk.In[vk.i32, "S G T"], where: vk.In[vk.i32, "S G T"], waits: vk.In[vk.i32, "S"], y: vk.Out[vk.i32, "G T"]
 ):
-    """The program on shared memory, cleared before."""
+    """Run the program on shared memory, initially zero."""
     g, t = vk.group_id(0), vk.local_id(0)
     cells = vk.shared(vk.i32, CELLS)
     if t < CELLS:
@@ -60,7 +59,7 @@ def run_global(
     cells: vk.InOut[vk.i32, "C"],
     y: vk.Out[vk.i32, "G T"],
 ):
-    """The program on global memory."""
+    """Run the program on global memory."""
     g, t = vk.group_id(0), vk.local_id(0)
     seen = vk.i32(0)
     for s in range(what.shape[0]):
@@ -82,7 +81,7 @@ def run_global(
 
 @dataclass(frozen=True)
 class Step:
-    """One access: by whom, in which barrier interval of its workgroup, where, how."""
+    """One access: its invocation, the barrier interval of its workgroup, its cell and kind."""
 
     group: int
     local: int
@@ -91,7 +90,7 @@ class Step:
     kind: int
 
     def races(self, other: Step, *, shared: bool) -> bool:
-        """The definition."""
+        """True if two accesses race by the definition above."""
         if self.cell != other.cell or (self.group, self.local) == (other.group, other.local):
             return False
         if self.group != other.group and shared:
@@ -105,7 +104,7 @@ class Step:
 
 @st.composite
 def programs(draw: st.DrawFn, groups: int) -> tuple[Any, Any, Any]:
-    """What, where and when to wait. Few accesses, so that many programs have no race."""
+    """Draw operations, cells and barriers. Few accesses, so that many programs have no race."""
     steps = draw(st.integers(1, 5))
     shape = (steps, groups, SIZE)
     what, where = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
@@ -115,7 +114,7 @@ def programs(draw: st.DrawFn, groups: int) -> tuple[Any, Any, Any]:
     for _ in range(draw(st.integers(0, 6))):
         place = (draw(st.integers(0, steps - 1)), draw(st.integers(0, groups - 1)), draw(st.integers(0, SIZE - 1)))
         what[place], where[place] = draw(st.sampled_from(kinds)), draw(st.integers(0, CELLS - 1))
-    if draw(st.booleans()):  # everybody does the same in one step
+    if draw(st.booleans()):  # all invocations do the same in one step
         step = draw(st.integers(0, steps - 1))
         what[step], where[step] = draw(st.sampled_from(kinds)), draw(st.integers(0, CELLS - 1))
     waits = np.array(draw(st.lists(st.integers(0, 1), min_size=steps, max_size=steps)), np.int32)
@@ -123,14 +122,14 @@ def programs(draw: st.DrawFn, groups: int) -> tuple[Any, Any, Any]:
 
 
 def trace(what: Any, where: Any, waits: Any) -> list[Step]:
-    """All accesses of a program."""
+    """Return all accesses of a program."""
     epochs = np.cumsum(waits)
     places = np.argwhere(what != NOTHING).tolist()
     return [Step(g, t, int(epochs[s]), int(where[s, g, t]), int(what[s, g, t])) for s, g, t in places]
 
 
 def judge(reports: list[vk.SanitizerReport], program: tuple[Any, Any, Any], *, shared: bool) -> None:
-    """Compares what was found with the definition."""
+    """Compare the reports with the definition."""
     steps = trace(*program)
     racing = [(a, b) for a, b in itertools.combinations(steps, 2) if a.races(b, shared=shared)]
     assert bool(reports) == bool(racing), (reports, racing[:1])

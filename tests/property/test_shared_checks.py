@@ -1,6 +1,6 @@
-"""Checks of indices that are shared, or moved in front of loops, change neither results nor reports.
+"""Property tests of shared and hoisted bounds checks: they change neither results nor reports.
 
-The oracle is the pass without sharing, which checks each access where it stands.
+The oracle is the pass without sharing, which checks each access in place.
 """
 
 from __future__ import annotations
@@ -9,16 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tests.selection import examples
+from vkjit.backends.interp import run_module
 from vkjit.errors import BoundsError
-from vkjit.interp import run_module
 from vkjit.ir import verify
 from vkjit.ir.parser import parse_module
-from vkjit.passes.bounds import Bounds
-from vkjit.tools.opt import run_passes
+from vkjit.passes.registry import run_passes
+from vkjit.passes.transforms.bounds_checks import Bounds
 
 HEAD = (
     "kernel @k(%a: index, %b: index, %high: index, %x: array<f32, 1, in>, %j: array<i32, 1, in>, "
@@ -125,7 +124,7 @@ def test_ends_that_wrap_round_are_out_of_range(first: str, a: int) -> None:
 @pytest.mark.parametrize("first", ["add %a, %often", "add %twice, %often"])
 @pytest.mark.parametrize("b", [1 << 62, 1 << 63, (1 << 63) + 1, (1 << 61) + 1, 1 << 60])
 def test_multiples_that_wrap_round_are_not_taken_for_lines(first: str, b: int) -> None:
-    """Such as 0, 2**62, 2**63, 0 again at the end: in range at both ends, and not between them."""
+    """Products that wrap, such as 0, 2**62, 2**63, 0, are in range at the first and last iteration only."""
     text = LOOP.format(start=0, step=1, first=first, second="%zero", leave="yield")
     for high in (5, 6, 9):
         scalars = [0, (b + (1 << 63)) % (1 << 64) - (1 << 63), high]

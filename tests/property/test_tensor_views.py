@@ -1,4 +1,4 @@
-"""Chains of views on random tensors: what they show, and what operations make of them, is what NumPy says."""
+"""Property tests of chains of views on random tensors: their contents and results of operations equal NumPy's."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 import vkjit as vk
 from tests.selection import examples
@@ -19,7 +18,7 @@ SHAPES = st.lists(SIZES, max_size=4).map(tuple)
 
 @st.composite
 def indices(draw: Any, shape: tuple[int, ...]) -> Any:
-    """An index of ints, slices, None and dots that fits the shape."""
+    """Draw an index of ints, slices, None and an ellipsis that is valid for the shape."""
     items: list[Any] = []
     for extent in shape[: draw(st.integers(0, len(shape)))]:
         if draw(st.booleans()) or extent == 0:
@@ -35,7 +34,7 @@ def indices(draw: Any, shape: tuple[int, ...]) -> Any:
 
 @st.composite
 def chains(draw: Any) -> tuple[tuple[int, ...], list[tuple[str, Any]]]:
-    """A shape, and steps that each fit what the steps before leave."""
+    """Draw a shape and steps that are each valid for the result of the steps before."""
     shape = draw(SHAPES)
     shadow = np.zeros(shape)
     steps: list[tuple[str, Any]] = []

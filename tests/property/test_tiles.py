@@ -1,16 +1,15 @@
-"""Kernels written with tiles, at sizes and values that hypothesis draws, in the interpreter on tiles, beside NumPy."""
+"""Property tests of kernels written with tiles, against NumPy, at random sizes and values on the interpreter."""
 
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import vkjit as vk
 from tests.selection import examples
-from vkjit.stdlib.tile_attention import attention
-from vkjit.stdlib.tile_gemm import gemm
-from vkjit.stdlib.tile_rows import softmax
+from vkjit.stdlib.attention.forward import attention
+from vkjit.stdlib.matmul.tiles import gemm
+from vkjit.stdlib.rows.tile_softmax_norm import softmax
 
 SIZES = st.integers(0, 40)
 EPS = float(np.finfo(np.float32).eps)
@@ -33,7 +32,7 @@ def test_products(m: int, k: int, n: int, a_turned: bool, b_turned: bool, seed: 
 @given(st.integers(0, 5), st.integers(1, 64), st.floats(-1e4, 1e4, width=32), st.integers(0, 99))
 def test_softmax_does_not_change_with_a_shift(rows: int, columns: int, shift: float, seed: int) -> None:
     x = (np.random.default_rng(seed).integers(-64, 65, (rows, columns)) / 8).astype(np.float32)
-    moved = x + np.float32(round(shift))  # exact: eighths up to 2**14 fit into f32
+    moved = x + np.float32(round(shift))  # exact: multiples of 1/8 up to 2**14 fit into f32
     with vk.use_device("interpreter"):
         found, again = softmax(x, SIZE=64), softmax(moved, SIZE=64)
     np.testing.assert_array_equal(found, again)

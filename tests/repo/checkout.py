@@ -1,4 +1,4 @@
-"""The repository as its tests see it: where it lies and which text files belong to it."""
+"""The repository for its tests: its root folder and its text files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def tracked() -> tuple[str, ...] | None:
 
 @functools.cache
 def files() -> tuple[Path, ...]:
-    """All files of the project, without links, environments and caches."""
+    """All files of the project, excluding links, environments and caches."""
     names = tracked()
     if names is not None:
         found = [ROOT / name for name in names]
@@ -47,12 +47,12 @@ def kept_folder(config: pytest.Config, name: str, otherwise: Path) -> Path:
 
 
 def python_files() -> tuple[Path, ...]:
-    """Sources written by hand."""
+    """Handwritten Python sources."""
     return tuple(path for path in files() if path.suffix == ".py" and "_gen" not in path.name)
 
 
 def text_of(path: Path) -> str | None:
-    """The file's text; None for what isn't text."""
+    """Return the file's text, or None for a binary file."""
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
@@ -60,5 +60,5 @@ def text_of(path: Path) -> str | None:
 
 
 def name_of(path: Path) -> str:
-    """The path as it is written in the repository."""
+    """Return the path relative to the repository's root."""
     return path.relative_to(ROOT).as_posix()

@@ -1,8 +1,8 @@
-"""A newcomer's first hour in a notebook: typical mistakes, each repaired by what its message says and nothing else.
+"""A newcomer's first hour in a notebook: typical mistakes, each repaired using its error message only.
 
-Run by test_newcomer.py in a process of its own, as IPython's shell changes the interpreter. Each `Mistake` is a cell that
-fails; `repaired` reads the place and the suggestion from the error, edits the cell there, and runs it again. What the
-repaired cell computes is compared with NumPy.
+test_newcomer.py runs this in a separate process, as IPython's shell changes the interpreter. Each `Mistake` is a cell
+that fails; `repaired` edits the cell at the location in the error and as it suggests. The cell then runs again, and its
+result is compared with NumPy.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ u = np.array([1, 2, 3, 4], np.uint32)
 
 @dataclass(frozen=True)
 class Mistake:
-    """`cell` fails with `error`; after the repair, `result` has the value that `expected` gives."""
+    """A cell that fails with `error`; after the repair, the variable `result` has the value that `expected` returns."""
 
     title: str
     cell: str
@@ -151,7 +151,7 @@ counted(result)
 
 
 def repaired(cell: str, error: BaseException) -> str:
-    """The cell after what the message says has been done."""
+    """Return the cell after following the error message."""
     if isinstance(error, vk.CompileError):
         return _at_the_caret(cell, error)
     text = str(error)

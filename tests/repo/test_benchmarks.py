@@ -1,4 +1,4 @@
-"""The benchmark command: rows are judged as their docstrings say, and every group can be listed."""
+"""Tests of the benchmark command: rows are judged as their docstrings say, and every group can be listed."""
 
 from __future__ import annotations
 

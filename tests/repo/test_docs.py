@@ -1,4 +1,4 @@
-"""The documentation is run: Python blocks marked `python run` as programs, relative links as files."""
+"""Tests of the documentation: Python blocks marked `python run` run, and targets of relative links exist."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)\s#]+)(#[^)\s]*)?\)")
 
 
 def runnable(text: str) -> str:
-    """The page as a program: blocks marked `python run` at their own line numbers, all other lines empty.
+    """Return the page as a program: blocks marked `python run` at their own line numbers, all other lines empty.
 
-    Blocks of one page share their names, as a reader who follows the page would have them.
+    Blocks of one page share their names, as for a reader who follows the page.
     """
     lines: list[str] = []
     inside = False
@@ -32,7 +32,7 @@ def runnable(text: str) -> str:
 
 
 def without_code(text: str) -> str:
-    """The page's prose; brackets in code aren't links."""
+    """Return the page's prose, as brackets in code aren't links."""
     return re.sub(r"`[^`\n]*`", "", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))
 
 

@@ -1,4 +1,4 @@
-"""Rules for every file: its length, and nothing in it that holds for one machine only."""
+"""Tests of rules for every file: maximum length, and no paths specific to one machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from tests.repo import checkout
 
 LONGEST = 600
-# A folder that exists for one user or on one machine, at the start of a path.
+# A user's or machine's own folder at the start of a path.
 LOCAL_PATH = re.compile(r"(?<![\w.~}$/-])/(?:home|root|Users|work|tmp|farm)/\w[\w./-]*")
 MARKER = re.compile(r"\b(?:T[O]DO|F[I]XME|X[X]X)\b")
 

@@ -1,4 +1,4 @@
-"""The README's two commands in a fresh clone, with an empty home and an empty environment."""
+"""Test of the README's two commands in a fresh clone, with an empty home and an empty environment."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import pytest
 
 from tests.repo import checkout
 
-# What a machine may need to reach a package index at all; nothing else of the environment is passed on.
+# Settings needed to reach a package index; no other environment variables are passed on.
 NETWORK = re.compile(r"PIP_.*|.*_proxy|.*_PROXY|SSL_CERT_.*|REQUESTS_CA_BUNDLE")
 
 
 def readme_commands() -> list[str]:
-    """The commands in the README's shell blocks."""
+    """Return the commands in the README's shell blocks."""
     text = (checkout.ROOT / "README.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```sh\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
     return [line for block in blocks for line in block.splitlines() if line.strip()]
@@ -30,7 +30,7 @@ def test_the_readme_has_exactly_two_commands() -> None:
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A clone of what is committed."""
+    """Clone the committed state."""
     if checkout.tracked() is None:
         pytest.skip("git isn't installed, or this is no checkout of the user's own: there is nothing to clone")
     folder = tmp_path_factory.mktemp("fresh") / "vkjit"
@@ -39,7 +39,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run_as_newcomer(command: str, clone: Path) -> subprocess.CompletedProcess[str]:
-    """Runs a shell line in the clone with nothing set but HOME, a plain PATH and the way to a package index."""
+    """Run a shell line in the clone with only HOME, a plain PATH and the package index settings in the environment."""
     home = clone.parent / "home"
     home.mkdir(exist_ok=True)
     path = os.pathsep.join(
@@ -59,7 +59,7 @@ def test_both_commands_work_in_a_fresh_clone(clone: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.strip(), "the demo printed nothing"
 
-    # the whole suite is what runs here already: one file shows that the command sets everything up
+    # one file suffices to show that the command sets everything up
     done = run_as_newcomer(f"{test} -q tests/repo/test_files.py", clone)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"\d+ passed", done.stdout.splitlines()[-1])

@@ -1,4 +1,4 @@
-"""What an import costs and touches: no driver, no parser, no optional package; and the layers hold."""
+"""Tests of imports: importing vkjit loads no driver, parser or optional package, and layers are respected."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests.repo import checkout
 
-# Loaded when they are first needed, or never.
+# Loaded on first use, or never.
 NOT_AT_IMPORT = {
     "vulkan",
     "lark",
@@ -37,7 +37,7 @@ def _run(code: str) -> str:
 
 
 def test_importing_vkjit_loads_neither_driver_nor_parser_nor_optional_packages() -> None:
-    # numpy may bring modules of its own; what it brings isn't ours
+    # modules that numpy loads don't count
     loaded = set(
         _run("import numpy, sys; before = set(sys.modules); import vkjit; print(*set(sys.modules) - before)").split()
     )

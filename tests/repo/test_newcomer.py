@@ -1,4 +1,4 @@
-"""A scripted newcomer's hour: mistakes in a notebook, each repaired from its message alone."""
+"""Test of a scripted newcomer's hour: mistakes in a notebook, each repaired using its error message only."""
 
 from __future__ import annotations
 
@@ -23,4 +23,4 @@ def test_a_newcomers_hour(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("repaired: ") == len(newcomer.MISTAKES) >= 6
-    assert done.stdout.count("help: ") >= 6  # the notebook shows the message as it is
+    assert done.stdout.count("help: ") >= 6  # the notebook shows messages unchanged

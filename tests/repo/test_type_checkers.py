@@ -1,4 +1,4 @@
-"""Type checkers accept every example as it stands, and still see a mistake."""
+"""Tests that type checkers accept every example and still find a mistake."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import vkjit as vk
 def kernel(x: vk.InOut[vk.f32, "N"]):
     x[vk.global_id(0)] = 1
 """
-"""A keyword that the decorator hasn't."""
+"""A misspelled keyword of the decorator."""
 
 
 def installed(module: str) -> None:
@@ -31,7 +31,7 @@ def installed(module: str) -> None:
 
 @pytest.mark.slow
 def test_mypy(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """With the settings of the project, which ask for no annotations in kernels."""
+    """Uses the project's settings, which don't require annotations in kernels."""
     installed("mypy")
     (tmp_path / "mistake.py").write_text(MISTAKE, encoding="utf-8")
     cache = checkout.kept_folder(request.config, "mypy-examples", tmp_path)
@@ -54,7 +54,7 @@ def test_pyright(tmp_path: Path) -> None:
         "extraPaths": [str(checkout.ROOT)],
         "pythonVersion": "3.10",
         "typeCheckingMode": "standard",
-        "reportMissingImports": False,  # of matplotlib, scikit-learn and PyTorch, which an environment may lack
+        "reportMissingImports": False,  # matplotlib, scikit-learn and PyTorch may be missing
     }
     (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings), encoding="utf-8")
     command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, "-p", str(tmp_path)]

@@ -1,4 +1,4 @@
-"""The wheel: the package with its standard library and type marker, and nothing else."""
+"""Tests of the wheel: it has the package with its standard library and type marker, and nothing else."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.repo import checkout
 
 @pytest.fixture(scope="module")
 def names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    """What a freshly built wheel holds."""
+    """Build the wheel and return the names of its files."""
     pytest.importorskip("hatchling", reason="hatchling isn't installed (extra: test)")
     folder = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]

@@ -1,4 +1,4 @@
-"""Cases of the rows about operations: quotients, powers, shifts, conversions, extremes, rounding, functions."""
+"""Cases of the table of semantics: division, powers, shifts, conversions, min/max, rounding, functions."""
 
 # mypy: disable-error-code="valid-type, index, misc"
 # ruff: noqa: B007
@@ -9,23 +9,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 import vkjit as vk
-from tests.semantics.table import (
-    ALL,
-    BOOL,
-    FLOATS,
-    INDEX,
-    INTEGERS,
-    NUMBERS,
-    SIGNED,
-    Raised,
-    Refused,
-    Table,
-)
+from tests.semantics.table import ALL, BOOL, FLOATS, INDEX, INTEGERS, NUMBERS, SIGNED, Raised, Refused, Table
 from tests.semantics.values import array_type, few, in_f32, quietly, several, two
+from tools.strict import operations
+from tools.ulp import measure
 from vkjit.dtypes import DType
 from vkjit.ir import semantics
-from vkjit.testing import strict_operations, ulp
-from vkjit.testing.exact import exact
+from vkjit.testing.compare.exact import exact
 
 T = TypeVar("T", bound=vk.Element)
 TABLE = Table()
@@ -55,7 +45,7 @@ def expected_floors(x: Any, z: Any) -> Any:
     return divide(x, z), modulo(x, z), divide(x, np.full_like(x, kind(3))), modulo(x, np.full_like(x, kind(7)))
 
 
-case("`//` and `%`", "by a value, by a constant: Python's floor", NUMBERS, floors, two, expected_floors)
+case("`//` and `%`", "by a value and by a constant: floor division as in Python", NUMBERS, floors, two, expected_floors)
 
 
 @vk.kernel(over="y")
@@ -67,7 +57,7 @@ def floors_by_minus(x: vk.In[T, "N"], y: vk.Out[T, "N"], rest: vk.Out[T, "N"], c
     d[i] = vk.truncrem(x[i], -5)
 
 
-case("`//` and `%`", "by a negative constant, and C's `truncdiv`, `truncrem`", SIGNED, floors_by_minus,
+case("`//` and `%`", "by a negative constant, and `truncdiv`, `truncrem` as in C", SIGNED, floors_by_minus,
      lambda t: (few(t, 7, -7, 5, -5, 0, 100, -128, 4, -4),),
      lambda x: (x // -5, x % -5, -(np.abs(x.astype(np.int64)) // 5 * np.sign(x)).astype(x.dtype),
                 np.fmod(x, x.dtype.type(-5))))  # fmt: skip
@@ -79,7 +69,7 @@ def floors_of_bools(x: vk.In[T, "N"], y: vk.Out[vk.i32, "N"]):
     y[i] = x[i] // True + x[i] % 2
 
 
-case("`//` and `%`", "bools are divided as i32", BOOL, floors_of_bools, several, lambda x: x.astype(np.int32) * 2)
+case("`//` and `%`", "bools are converted to i32", BOOL, floors_of_bools, several, lambda x: x.astype(np.int32) * 2)
 
 
 @vk.kernel(over="y")
@@ -89,7 +79,7 @@ def floors_of_index(x: vk.In[vk.i32, "N"], y: vk.Out[vk.i64, "N"], rest: vk.Out[
     rest[i] = (i - 4) % 3
 
 
-case("`//` and `%`", "of `index`", INDEX, floors_of_index, lambda t: (np.zeros(9, np.int32),),
+case("`//` and `%`", "`index` gives `index`", INDEX, floors_of_index, lambda t: (np.zeros(9, np.int32),),
      lambda x: ((np.arange(9) - 4) // 3, (np.arange(9) - 4) % 3))  # fmt: skip
 
 
@@ -119,10 +109,10 @@ def zeros(dtype: DType) -> tuple[Any, Any]:
 
 
 case("division by zero", "integers give 0", INTEGERS, by_zero, zeros, lambda x, z: (z, z))
-case("division by zero", "in debug the run ends in KernelZeroDivisionError", INTEGERS, by_zero_in_debug, zeros,
+case("division by zero", "`debug=True` raises KernelZeroDivisionError", INTEGERS, by_zero_in_debug, zeros,
      Raised(vk.KernelZeroDivisionError, ("integer division by zero",)))  # fmt: skip
-case("division by zero", "floats follow IEEE", FLOATS, float_by_zero, zeros, quietly(lambda x, z: x / z))
-not_for("division by zero", BOOL, "bools are divided as i32")
+case("division by zero", "floats follow IEEE 754", FLOATS, float_by_zero, zeros, quietly(lambda x, z: x / z))
+not_for("division by zero", BOOL, "bools are converted to i32")
 
 
 @vk.kernel(over="y", debug=False)
@@ -142,7 +132,7 @@ def true_division(x: vk.In[T, "N"], z: vk.In[T, "N"], y: vk.Out[vk.f32, "N"]):
     y[i] = x[i] / z[i]
 
 
-case("`/` on ints", "both become f32 and are divided", (*BOOL, *INTEGERS), true_division, two,
+case("`/` on ints", "both operands are converted to f32", (*BOOL, *INTEGERS), true_division, two,
      quietly(lambda x, z: x.astype(np.float32) / z.astype(np.float32)))  # fmt: skip
 case("`/` on ints", "floats keep their type", FLOATS, float_by_zero, two, quietly(lambda x, z: x / z))
 
@@ -166,7 +156,7 @@ def powers(x: vk.In[T, "N"], second: vk.Out[T, "N"], third: vk.Out[T, "N"], y: v
     y[i] = x[i] ** 0
 
 
-case("`**`", "`x ** 2` and `x ** 3` are products", NUMBERS, powers, several,
+case("`**`", "`x ** 2` and `x ** 3` are multiplications", NUMBERS, powers, several,
      quietly(lambda x: (x * x, x * x * x, np.full_like(x, x.dtype.type(1)))))  # fmt: skip
 
 
@@ -176,9 +166,9 @@ def power_of_values(x: vk.In[T, "N"], z: vk.In[T, "N"], y: vk.Out[T, "N"]):
     y[i] = x[i] ** z[i]
 
 
-case("`**`", "integers to run-time exponents wrap; negative exponents give 0 (1 and -1 stay)", INTEGERS, power_of_values,
+case("`**`", "integers with run-time exponents wrap; negative exponents give 0 (except for 1 and -1)", INTEGERS, power_of_values,
      two, quietly(semantics.power))  # fmt: skip
-case("`**`", "floats within 4 units in the last place, NaN for negative bases with fractions",
+case("`**`", "floats; negative bases with fractional exponents give NaN",
      FLOATS, power_of_values, lambda t: (few(t, 2, 3, -8, -2, 0, 1.5, 9), few(t, 0.5, 3, 0.3333, 3, 0, -2, 0.5)),
      in_f32(lambda x, z: np.power(x.astype(np.float64), z.astype(np.float64)).astype(x.dtype)), ulp=4.5)  # fmt: skip
 
@@ -194,7 +184,7 @@ def negative_power(dtype: DType) -> Any:
 
 case(
     "`**`",
-    "an integer to a negative constant is refused",
+    "an integer with a negative constant exponent is rejected",
     INTEGERS,
     negative_power,
     several,
@@ -208,7 +198,7 @@ def power_of_bools(x: vk.In[T, "N"], y: vk.Out[vk.i32, "N"]):
     y[i] = x[i] ** 2
 
 
-case("`**`", "bools are raised as i32", BOOL, power_of_bools, several, lambda x: x.astype(np.int32))
+case("`**`", "bools are converted to i32", BOOL, power_of_bools, several, lambda x: x.astype(np.int32))
 
 
 @vk.kernel(over="y")
@@ -217,7 +207,7 @@ def power_of_index(x: vk.In[vk.i32, "N"], y: vk.Out[vk.i64, "N"]):
     y[i] = (i + 2_000_000) ** 3
 
 
-case("`**`", "of `index`", INDEX, power_of_index, lambda t: (np.zeros(3, np.int32),),
+case("`**`", "`index` gives `index`", INDEX, power_of_index, lambda t: (np.zeros(3, np.int32),),
      quietly(lambda x: (np.arange(3) + 2_000_000) ** 3))  # fmt: skip
 
 
@@ -235,9 +225,7 @@ def expected_shifts(x: Any, z: Any) -> Any:
     return np.left_shift(x, amount), np.right_shift(x, amount), np.left_shift(x, x.dtype.type(3))
 
 
-case(
-    "shifts", "by any amount, modulo the width; `x << index` has the type of x", INTEGERS, shifts, two, expected_shifts
-)
+case("shifts", "any amount, modulo the width; `x << index` has the type of x", INTEGERS, shifts, two, expected_shifts)
 
 
 def too_far(dtype: DType) -> Any:
@@ -251,10 +239,10 @@ def too_far(dtype: DType) -> Any:
     return kernel
 
 
-case("shifts", "a constant amount as great as the width is refused", INTEGERS, too_far, several,
+case("shifts", "a constant amount equal to the width is rejected", INTEGERS, too_far, several,
      Refused(("expected 0 to",)))  # fmt: skip
 case(
-    "shifts", "floats and bools are refused", (*BOOL, *FLOATS), too_far, several, Refused(("shifts are for integers",))
+    "shifts", "floats and bools are rejected", (*BOOL, *FLOATS), too_far, several, Refused(("shifts are for integers",))
 )
 
 
@@ -264,7 +252,7 @@ def shifts_of_index(x: vk.In[vk.i32, "N"], y: vk.Out[vk.i64, "N"]):
     y[i] = i << 40 | i >> 1
 
 
-case("shifts", "of `index`, 64 bits wide", INDEX, shifts_of_index, lambda t: (np.zeros(5, np.int32),),
+case("shifts", "`index` is 64 bits wide", INDEX, shifts_of_index, lambda t: (np.zeros(5, np.int32),),
      lambda x: np.arange(5) << 40 | np.arange(5) >> 1)  # fmt: skip
 
 
@@ -282,10 +270,10 @@ def halves(dtype: DType) -> tuple[Any, Any, Any]:
 
 def expected_from_f64(x: Any, y: Any, like: Any) -> None:
     dtype = next(t for t in ALL if array_type(t) == y.dtype)
-    y[:] = strict_operations.expected_conversion(x, dtype)
+    y[:] = operations.expected_conversion(x, dtype)
 
 
-case("float to int", "f64 to every integer type: truncated, held at the ends, NaN gives 0", INTEGERS, from_f64, halves,
+case("float to int", "f64 to every integer type: truncated, saturated, NaN gives 0", INTEGERS, from_f64, halves,
      expected_from_f64)  # fmt: skip
 case("float to int", "f64 to bool is `!= 0`", BOOL, from_f64, halves, expected_from_f64)
 
@@ -299,7 +287,7 @@ def to_integers(x: vk.In[T, "N"], y: vk.Out[vk.i32, "N"], z: vk.Out[vk.u8, "N"],
 
 
 case("float to int", "every float type to i32 and u8", FLOATS, to_integers, several,
-     quietly(lambda x: tuple(strict_operations.expected_conversion(x, t) for t in (vk.i32, vk.u8, vk.i32))))  # fmt: skip
+     quietly(lambda x: tuple(operations.expected_conversion(x, t) for t in (vk.i32, vk.u8, vk.i32))))  # fmt: skip
 
 
 @vk.kernel(over="y")
@@ -309,10 +297,10 @@ def to_index(x: vk.In[vk.f64, "N"], y: vk.Out[vk.i64, "N"]):
 
 
 case("float to int", "f64 to `index`", INDEX, to_index, lambda t: (halves(vk.i64)[0],),
-     quietly(lambda x: strict_operations.expected_conversion(x, vk.i64)))  # fmt: skip
+     quietly(lambda x: operations.expected_conversion(x, vk.i64)))  # fmt: skip
 
 
-# -- minimum and maximum
+# -- min and max
 @vk.kernel(over="y")
 def extremes(x: vk.In[T, "N"], z: vk.In[T, "N"], y: vk.Out[T, "N"], most: vk.Out[T, "N"], clamped: vk.Out[T, "N"]):
     i = vk.global_id(0)
@@ -327,7 +315,7 @@ def expected_extremes(x: Any, z: Any) -> Any:
     return least(x, z), most(x, z), least(most(x, one), five)
 
 
-case("min, max", "NaN passes on, -0 < +0", NUMBERS, extremes, two, quietly(
+case("min, max", "propagate NaN, -0 < +0", NUMBERS, extremes, two, quietly(
     lambda x, z: tuple(in_f32(lambda a, b, k=k: expected_extremes(a, b)[k])(x, z) for k in range(3))))  # fmt: skip
 
 
@@ -348,7 +336,7 @@ def extremes_of_bools(x: vk.In[T, "N"], z: vk.In[T, "N"], y: vk.Out[vk.i32, "N"]
     y[i] = min(x[i], z[i]) + 2 * max(x[i], z[i])
 
 
-case("min, max", "bools are compared as i32", BOOL, extremes_of_bools, two,
+case("min, max", "bools are converted to i32", BOOL, extremes_of_bools, two,
      lambda x, z: (x & z).astype(np.int32) + 2 * (x | z).astype(np.int32))  # fmt: skip
 
 
@@ -369,7 +357,7 @@ def rounds(x: vk.In[T, "N"], y: vk.Out[T, "N"]):
     y[i] = round(x[i])
 
 
-case("round", "halves to even", FLOATS, rounds,
+case("round", "half to even", FLOATS, rounds,
      lambda t: (np.concatenate([few(t, 0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 3.5), two(t)[0]]),), in_f32(np.rint))  # fmt: skip
 
 
@@ -385,15 +373,15 @@ def wholes(
 
 
 def with_fractions(dtype: DType) -> tuple[Any]:
-    """Numbers with a half and with a quarter, as far as the type has them, and the whole ones beside them."""
+    """Return powers of two plus 0, 1/4, 1/2 and 3/4, and their negatives."""
     largest = 15 if dtype is vk.f16 else 56
     sizes = [2.0**power + part for power in range(-2, largest) for part in (0.0, 0.25, 0.5, 0.75)]
     return (few(dtype, *sizes, *(-size for size in sizes)),)
 
 
-case("round", "floor, ceil, trunc and round, up to where numbers have no fractions", FLOATS, wholes, with_fractions,
+case("round", "floor, ceil, trunc and round of values with and without fractions", FLOATS, wholes, with_fractions,
      lambda x: tuple(in_f32(whole)(x) for whole in (np.floor, np.ceil, np.trunc, np.rint)))  # fmt: skip
-case("round", "integers and bools stay", (*BOOL, *INTEGERS), rounds, several, lambda x: x)
+case("round", "integers and bools are unchanged", (*BOOL, *INTEGERS), rounds, several, lambda x: x)
 
 
 @vk.kernel(over="y")
@@ -402,7 +390,9 @@ def rounds_index(x: vk.In[vk.i32, "N"], y: vk.Out[vk.i64, "N"]):
     y[i] = round(i) + vk.floor(i)
 
 
-case("round", "`index` stays", INDEX, rounds_index, lambda t: (np.zeros(3, np.int32),), lambda x: np.arange(3) * 2)
+case(
+    "round", "`index` is unchanged", INDEX, rounds_index, lambda t: (np.zeros(3, np.int32),), lambda x: np.arange(3) * 2
+)
 
 
 # -- fused multiply-add
@@ -419,19 +409,24 @@ def perhaps_fused(x: vk.In[T, "N"], z: vk.In[T, "N"], y: vk.Out[T, "N"]):
 
 
 def close_products(dtype: DType) -> tuple[Any, Any]:
-    """Pairs for which one rounding and two differ."""
+    """Return pairs for which a fused and a separately rounded multiply-add differ."""
     random = np.random.default_rng(1)
     return few(dtype, *random.uniform(1, 2, 64)), few(dtype, *random.uniform(1, 2, 64))
 
 
 case("fused multiply-add", "with `strict=True`, `x * z - x` is rounded twice", FLOATS, product_and_sum, close_products,
      quietly(lambda x, z: x * z - x))  # fmt: skip
-case("fused multiply-add", "without, `x * z + x` is within one unit in the last place", FLOATS, perhaps_fused,
+case("fused multiply-add", "without it, `x * z + x` may be rounded once or twice", FLOATS, perhaps_fused,
      close_products, quietly(lambda x, z: x * z + x), ulp=1.0)  # fmt: skip
 case(
-    "fused multiply-add", "integers are exact either way", INTEGERS, perhaps_fused, two, quietly(lambda x, z: x * z + x)
+    "fused multiply-add",
+    "integers are exact in both cases",
+    INTEGERS,
+    perhaps_fused,
+    two,
+    quietly(lambda x, z: x * z + x),
 )
-not_for("fused multiply-add", (*BOOL, *INDEX), "their products are integers")
+not_for("fused multiply-add", (*BOOL, *INDEX), "products of bools and of `index` are integers")
 
 
 # -- functions
@@ -449,8 +444,8 @@ def expected_functions(x: Any) -> Any:
         return tuple(exact(name, [x]).astype(x.dtype) for name in ("exp", "sin"))
 
 
-case("math functions", "exp and sin of floats; `python -m vkjit.testing.ulp` measures all", FLOATS, functions,
-     lambda t: (few(t, 0, 1, -1, 0.5, 3, -7, 10, 0.001),), expected_functions, ulp=ulp.bound_of("exp") + 0.5)  # fmt: skip
+case("math functions", "exp and sin of floats; `python -m tools.ulp` measures all functions", FLOATS, functions,
+     lambda t: (few(t, 0, 1, -1, 0.5, 3, -7, 10, 0.001),), expected_functions, ulp=measure.bound_of("exp") + 0.5)  # fmt: skip
 
 
 @vk.kernel(over="y")
@@ -459,8 +454,8 @@ def functions_of_integers(x: vk.In[T, "N"], y: vk.Out[vk.f32, "N"]):
     y[i] = vk.sqrt(x[i])
 
 
-case("math functions", "integers and bools become f32", (*BOOL, *INTEGERS), functions_of_integers, several,
-     quietly(lambda x: np.sqrt(x.astype(np.float32))), ulp=ulp.bound_of("sqrt"))  # fmt: skip
+case("math functions", "integers and bools are converted to f32", (*BOOL, *INTEGERS), functions_of_integers, several,
+     quietly(lambda x: np.sqrt(x.astype(np.float32))), ulp=measure.bound_of("sqrt"))  # fmt: skip
 
 
 @vk.kernel(over="y")
@@ -469,5 +464,5 @@ def functions_of_index(x: vk.In[vk.i32, "N"], y: vk.Out[vk.f32, "N"]):
     y[i] = vk.sqrt(i)
 
 
-case("math functions", "`index` becomes f32", INDEX, functions_of_index, lambda t: (np.zeros(5, np.int32),),
-     lambda x: np.sqrt(np.arange(5, dtype=np.float32)), ulp=ulp.bound_of("sqrt"))  # fmt: skip
+case("math functions", "`index` is converted to f32", INDEX, functions_of_index, lambda t: (np.zeros(5, np.int32),),
+     lambda x: np.sqrt(np.arange(5, dtype=np.float32)), ulp=measure.bound_of("sqrt"))  # fmt: skip

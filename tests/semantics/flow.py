@@ -1,4 +1,4 @@
-"""Cases of the rows about control flow, memory, captures and output."""
+"""Cases of the table of semantics: control flow, memory, captures, output."""
 
 # mypy: disable-error-code="valid-type, index, misc"
 # ruff: noqa: B007
@@ -26,7 +26,7 @@ from tests.semantics.table import (
 )
 from tests.semantics.values import array_type, few, several
 from vkjit.dtypes import DType
-from vkjit.findings import SanitizerError
+from vkjit.runtime.sanitizer_reports import SanitizerError
 
 T = TypeVar("T", bound=vk.Element)
 TABLE = Table()
@@ -41,8 +41,8 @@ def ranges(x: vk.In[T, "N"], y: vk.Out[T, "N"], trips: vk.Out[vk.i32, "N"]):
     n = x[i]
     count = 0
     for k in range(n):
-        n = 1  # the bound was evaluated before
-        k += 50  # the counter goes on by itself
+        n = 1  # the bound has been evaluated already
+        k += 50  # doesn't affect the next iteration
         count += 1
     trips[i] = count
     j = x[i] - x[i]
@@ -51,7 +51,7 @@ def ranges(x: vk.In[T, "N"], y: vk.Out[T, "N"], trips: vk.Out[vk.i32, "N"]):
     y[i] = j
 
 
-case("range()", "`range(n)` with n and the counter changed inside; the variable after the loop", INTEGERS, ranges,
+case("range()", "`range(n)` if the body assigns n and the loop variable; the loop variable after the loop", INTEGERS, ranges,
      lambda t: (few(t, 5, 6, 1, 2, 40),), lambda x: (x - x.dtype.type(1), x.astype(np.int32)))  # fmt: skip
 
 
@@ -66,9 +66,9 @@ def counts_down(x: vk.In[T, "N"], y: vk.Out[T, "N"], trips: vk.Out[vk.i32, "N"])
     trips[i] = count
 
 
-case("range()", "`range(n, 0, -2)` and the variable after the loop", SIGNED, counts_down, lambda t: (few(t, 5, 6, 1, 0, -3),),
+case("range()", "`range(n, 0, -2)` and the loop variable after the loop", SIGNED, counts_down, lambda t: (few(t, 5, 6, 1, 0, -3),),
      lambda x: (np.where(x > 0, 2 - x % 2, x).astype(x.dtype), ((np.maximum(x, 0) + 1) // 2).astype(np.int32)))  # fmt: skip
-case("range()", "unsigned numbers can't count down: refused", UNSIGNED, counts_down, several,
+case("range()", "counting down with unsigned integers is rejected", UNSIGNED, counts_down, several,
      Refused(("can't count down", "vk.i")))  # fmt: skip
 
 
@@ -81,7 +81,9 @@ def range_of(x: vk.In[T, "N"], y: vk.Out[vk.i32, "N"]):
     y[i] = count
 
 
-case("range()", "floats and bools are refused", (*BOOL, *FLOATS), range_of, several, Refused(("range takes integers",)))
+case(
+    "range()", "floats and bools are rejected", (*BOOL, *FLOATS), range_of, several, Refused(("range takes integers",))
+)
 
 
 @vk.kernel(over="y")
@@ -93,7 +95,7 @@ def range_of_index(x: vk.In[vk.i32, "N"], y: vk.Out[vk.i64, "N"]):
     y[i] = total
 
 
-case("range()", "of `index`, past 32 bits", INDEX, range_of_index, lambda t: (np.zeros(4, np.int32),),
+case("range()", "`index` beyond 32 bits", INDEX, range_of_index, lambda t: (np.zeros(4, np.int32),),
      lambda x: np.array([sum(range(i, i + 3_000_000_004, 10**9)) for i in range(4)]))  # fmt: skip
 
 
@@ -112,7 +114,8 @@ def expected_short_circuit(x: Any) -> Any:
         return different, ~different, x == 0
 
 
-case("and, or, not", "`i > 0 and x[i - 1] != x[i]` never reads x[-1] (debug would report it); `not x[i]` is `x[i] == 0`",
+case("and, or, not", "`i > 0 and x[i - 1] != x[i]` never reads x[-1] (`debug=True` would report it); `not x[i]` "
+     "is `x[i] == 0`",
      ALL, short_circuit, lambda t: (few(t, 0, 1, 1, 0, 3),), expected_short_circuit)  # fmt: skip
 
 
@@ -122,7 +125,7 @@ def and_of_slices(x: vk.In[T, "M N"], y: vk.Out[vk.i32, "M"]):
     y[0] = vk.workgroup().any(row == row and row != row)
 
 
-case("and, or, not", "between slices it is refused", ALL, and_of_slices, lambda t: (np.zeros((2, 3), array_type(t)),),
+case("and, or, not", "operands that are slices are rejected", ALL, and_of_slices, lambda t: (np.zeros((2, 3), array_type(t)),),
      Refused(("neither true nor false", "with & and |")))  # fmt: skip
 
 
@@ -132,7 +135,7 @@ def truth_of_index(x: vk.In[vk.i32, "N"], y: vk.Out[vk.boolean, "N"]):
     y[i] = not (i > 0 and i < 3)
 
 
-case("and, or, not", "of comparisons of `index`", INDEX, truth_of_index, lambda t: (np.zeros(5, np.int32),),
+case("and, or, not", "comparisons of `index`", INDEX, truth_of_index, lambda t: (np.zeros(5, np.int32),),
      lambda x: ~((np.arange(5) > 0) & (np.arange(5) < 3)))  # fmt: skip
 
 
@@ -169,7 +172,7 @@ def votes(x: vk.In[T, "N"], y: vk.Out[T, "2"]):
     y[1] = wg.all(mine)
 
 
-case("barriers, collectives", "any and all of bools", BOOL, votes, lambda t: (few(t, 1, 0, 1),),
+case("barriers, collectives", "`any` and `all` of bools", BOOL, votes, lambda t: (few(t, 1, 0, 1),),
      lambda x: np.array([True, False]))  # fmt: skip
 
 
@@ -181,7 +184,8 @@ def divergent(x: vk.InOut[T, "N"]):
     x[i] = x[0]
 
 
-case("barriers, collectives", "a barrier under a condition on `x[local_id(0)]` is refused, with the chain of causes", ALL,
+case("barriers, collectives", "a barrier under a condition on `x[local_id(0)]` is rejected; the error shows the "
+     "chain of causes", ALL,
      divergent, lambda t: (np.zeros(64, array_type(t)),),
      Refused(("not every invocation", "this condition differs", "local_id(0)")))  # fmt: skip
 
@@ -194,7 +198,7 @@ def divergent_by_index(x: vk.InOut[vk.i32, "N"]):
     x[0] = 1
 
 
-case("barriers, collectives", "after a `return` that some invocations take it is refused", INDEX, divergent_by_index,
+case("barriers, collectives", "a barrier after a divergent `return` is rejected", INDEX, divergent_by_index,
      lambda t: (np.zeros(3, np.int32),), Refused(("some invocations leave here", ".get", ".put")))  # fmt: skip
 
 
@@ -213,7 +217,8 @@ def expected_copies_along(a: Any) -> None:
     a[1:] = a[0]
 
 
-case("aliasing", "`y[j] = x[j]` in one invocation, y one element behind x in the same memory: the first value goes along",
+case("aliasing", "`y[j] = x[j]` for ascending j in one invocation, with y one element after x in the same "
+     "memory, propagates the first value",
      ALL, copies_along, lambda t: (few(t, 1, 0, 3, 4, 5, 6, 7, 8, 9),), expected_copies_along, launch=overlapping)  # fmt: skip
 
 
@@ -223,12 +228,12 @@ def in_place(x: vk.In[T, "N"], y: vk.InOut[T, "N"]):
     y[i] = max(x[i], y[i]) if x[i] == y[i] else x[i]
 
 
-case("aliasing", "the same array as input and output of an over= kernel", NUMBERS, in_place,
+case("aliasing", "the same array as input and output of an `over=` kernel", NUMBERS, in_place,
      lambda t: (few(t, *range(100)),), lambda a: None, launch=lambda kernel, a: kernel(a, a))  # fmt: skip
 not_for("aliasing", INDEX, NOT_IN_MEMORY)
 
 
-# -- uninitialised memory
+# -- uninitialized memory
 @vk.kernel(groups=1, local=32, sanitize=True)
 def reads_what_nobody_wrote(x: vk.In[T, "N"], y: vk.Out[T, "N"]):
     i = vk.local_id(0)
@@ -238,7 +243,7 @@ def reads_what_nobody_wrote(x: vk.In[T, "N"], y: vk.Out[T, "N"]):
     y[i] = s[i + 32]
 
 
-case("uninitialised memory", "reading shared memory that no invocation wrote is found by `sanitize=True`", ALL,
+case("uninitialised memory", "`sanitize=True` reports reads of shared memory that no invocation wrote", ALL,
      reads_what_nobody_wrote, lambda t: (np.ones(32, array_type(t)),),
      Raised(SanitizerError, ("uninitialised_read",)))  # fmt: skip
 
@@ -251,7 +256,7 @@ def reads_an_empty_array(x: vk.In[T, "N"], y: vk.Out[T, "N"]):
     s[0] = x[i]
 
 
-case("uninitialised memory", "a local array that is plainly read before it is written is refused", ALL,
+case("uninitialised memory", "a local array that is certainly read before it is written is rejected", ALL,
      reads_an_empty_array, several, Refused(("a local array is read", "s[i] = 0")))  # fmt: skip
 
 
@@ -271,7 +276,8 @@ def every_second(x: Any) -> Any:
     return expected, expected
 
 
-case("uninitialised memory", "with `debug=True`, shared memory and allocated Outs that nobody wrote are NaN", FLOATS,
+case("uninitialised memory", "with `debug=True`, unwritten elements of shared memory and allocated Outs are "
+     "NaN", FLOATS,
      shows_what_nobody_wrote, lambda t: (np.ones(32, array_type(t)),), every_second)  # fmt: skip
 not_for("uninitialised memory", INDEX, NOT_IN_MEMORY)
 
@@ -297,7 +303,7 @@ def few_like(x: Any, numbers: Any) -> Any:
     return np.array([float(n) for n in numbers]).astype(x.dtype)
 
 
-case("out of bounds", "`x.get(i, pad=1)` and `z.put(i, v)` on both sides of the array", ALL, safe, safe_operands,
+case("out of bounds", "`x.get(i, pad=1)` and `z.put(i, v)` below and above the bounds of the array", ALL, safe, safe_operands,
      expected_safe)  # fmt: skip
 
 
@@ -307,7 +313,8 @@ def past_the_end(x: vk.In[T, "N"], y: vk.Out[T, "N"]):
     y[i] = x[i + 1]
 
 
-case("out of bounds", "`x[i + 1]` with `debug=True` reports kernel, line, invocation, index and shape", ALL, past_the_end,
+case("out of bounds", "`x[i + 1]` with `debug=True` raises an error with kernel, line, invocation, index and "
+     "shape", ALL, past_the_end,
      lambda t: (np.ones(70, array_type(t)),),
      Raised(vk.BoundsError, ("index 70 is outside x", "shape (70,)", "past_the_end", "flow.py")))  # fmt: skip
 
@@ -318,7 +325,7 @@ def index_past_the_end(x: vk.In[vk.i32, "N"], y: vk.Out[vk.i32, "N"]):
     y[i] = x[i + 5_000_000_000]
 
 
-case("out of bounds", "an `index` past 32 bits is out of bounds, not wrapped", INDEX, index_past_the_end,
+case("out of bounds", "an `index` beyond 32 bits is out of bounds and doesn't wrap", INDEX, index_past_the_end,
      lambda t: (np.ones(3, np.int32),), Raised(vk.BoundsError, ("index 500000000",)))  # fmt: skip
 
 
@@ -346,7 +353,7 @@ case("negative indices", "`x[-1]` is the last element", ALL, last_ones, lambda t
      expected_last_ones)  # fmt: skip
 case("negative indices", "`x[i - 1]` with i = 0 is out of bounds", ALL, negative_at_run_time,
      lambda t: (few(t, 0, 1, 2, 3, 4),), Raised(vk.BoundsError, ("index -1 is outside x",)))  # fmt: skip
-not_for("negative indices", INDEX, "it is the type of all indices, in every cell of this row")
+not_for("negative indices", INDEX, "`index` is the type of the indices in all cases of this rule")
 
 
 # -- globals and closures
@@ -374,7 +381,7 @@ def launched_twice(kernel: Any, x: Any) -> Any:
     return first, kernel(x)
 
 
-case("globals and closures", "a number of the type and a tuple, captured; rebound, the kernel is compiled anew",
+case("globals and closures", "a captured number of the type and a captured tuple; rebinding them recompiles the kernel",
      tuple(t for t in NUMBERS if t.name != "bf16"), captures, lambda t: (few(t, 1, 4, 7),),
      lambda x: (np.maximum(x, x.dtype.type(3)), np.maximum(x, x.dtype.type(5))), launch=launched_twice)  # fmt: skip
 TABLE_OF_NUMBERS = [1, 2, 3]
@@ -386,9 +393,9 @@ def captures_a_list(x: vk.In[T, "N"], y: vk.Out[T, "N"]):
     y[i] = TABLE_OF_NUMBERS[0] if x[i] else x[i]
 
 
-case("globals and closures", "a list is refused", ALL, captures_a_list, several,
+case("globals and closures", "capturing a list is rejected", ALL, captures_a_list, several,
      Refused(("TABLE_OF_NUMBERS is a list", "can change")))  # fmt: skip
-not_for("globals and closures", INDEX, "captured integers are weak, or have a type of NumPy")
+not_for("globals and closures", INDEX, "captured integers are weakly typed, or have a NumPy type")
 
 
 # -- augmented assignment
@@ -422,7 +429,7 @@ def expected_bools(x: Any, y: Any) -> None:
     y[0], y[1] = x.any(), x.all() and y[1]
 
 
-case("`+=` on memory", "`y[0] |= x[j]` of bools", BOOL, accumulates_bools, lambda t: (few(t, 0, 1, 0), few(t, 0, 1)),
+case("`+=` on memory", "`y[0] |= x[j]` for bools", BOOL, accumulates_bools, lambda t: (few(t, 0, 1, 0), few(t, 0, 1)),
      expected_bools)  # fmt: skip
 not_for("`+=` on memory", INDEX, NOT_IN_MEMORY)
 
@@ -447,7 +454,7 @@ def expected_print(x: Any) -> str:
     return f"element {value} and again {value}\n"
 
 
-case("print", "text and a value, with debug off", ALL, prints, lambda t: (few(t, 3),), expected_print, launch=printed)
+case("print", "text and a value, without debug", ALL, prints, lambda t: (few(t, 3),), expected_print, launch=printed)
 
 
 @vk.kernel(over="x")
@@ -456,7 +463,7 @@ def prints_index(x: vk.InOut[vk.i32, "N"]):
     print(f"{i + 4_000_000_000}")
 
 
-case("print", "an `index`", INDEX, prints_index, lambda t: (np.zeros(1, np.int32),), lambda x: "4000000000\n",
+case("print", "a value of type `index`", INDEX, prints_index, lambda t: (np.zeros(1, np.int32),), lambda x: "4000000000\n",
      launch=printed)  # fmt: skip
 
 
@@ -464,10 +471,10 @@ case("print", "an `index`", INDEX, prints_index, lambda t: (np.zeros(1, np.int32
 def without_source(dtype: DType) -> Any:
     scope: dict[str, Any] = {"vk": vk, "T": T}
     text = "def typed_at_the_prompt(x: vk.InOut[T, 'N']):\n    x[0] = x[1]\n"
-    exec(compile(text, "<stdin>", "exec"), scope)  # noqa: S102  this is what the prompt does
+    exec(compile(text, "<stdin>", "exec"), scope)  # noqa: S102  as an interactive prompt does
     return vk.kernel(over="x")(scope["typed_at_the_prompt"])
 
 
-case("source not available", "a kernel typed at the prompt says to put it into a file or a notebook", ALL, without_source,
+case("source not available", "the error for a kernel typed at the prompt suggests a file or a notebook", ALL, without_source,
      lambda t: (np.zeros(3, array_type(t)),), Refused(("put the kernel into a file", "notebook")))  # fmt: skip
-not_for("source not available", INDEX, "no type of a value takes part")
+not_for("source not available", INDEX, "the rule doesn't depend on a type")

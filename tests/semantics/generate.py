@@ -1,4 +1,4 @@
-"""Writes docs/semantics.md from the tables of cases: `python -m tests.semantics.generate` (`--check` only compares)."""
+"""Generate docs/semantics.md from tables of cases: `python -m tests.semantics.generate` (`--check`: compare only)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.semantics import arithmetic, flow, numbers
 from tests.semantics.table import COLUMNS, ROWS, Case, Exempt, Raised, Refused
-from vkjit.testing.ulp import FUNCTIONS, bound_of
+from tools.ulp.measure import FUNCTIONS, bound_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "semantics.md"
 TABLES = (numbers.TABLE, arithmetic.TABLE, flow.TABLE)
@@ -17,22 +17,22 @@ CASES: list[Case] = [case for table in TABLES for case in table.cases]
 EXEMPT: list[Exempt] = [exempt for table in TABLES for exempt in table.exempt]
 HEAD = """# Semantics
 
-What kernels mean where Python and hardware differ. This page is written by `python -m tests.semantics.generate` from the tables
-under `tests/semantics/`; each entry is a test that runs on every executor: the reference interpreter, Vulkan devices, and the
-processor through LLVM.
+The semantics of kernels, in particular where Python and hardware differ. `python -m tests.semantics.generate` writes this page from
+the tables in `tests/semantics/`. Each entry is a test that runs on every executor: the reference interpreter, Vulkan devices, and
+the CPU through LLVM.
 
-## Where each rule is tested
+## Test coverage
 
-`=` the result is compared with NumPy's, bit by bit unless a bound is stated; `!` the compiler refuses the kernel; `?` the run
-ends in an exception; `-` nothing to show (the reason stands in the row's section).
+`=`: the result is compared with NumPy's, bit by bit unless a bound is stated; `!`: the compiler rejects the kernel; `?`: the launch
+raises an exception; `-`: not applicable (the section of the rule states the reason).
 
 """
 FUNCTIONS_HEAD = """## Accuracy of functions
 
-The greatest error in units in the last place, of results that are normal numbers; the same for f16, f32 and f64 and on every
-device, `fast_math=True` apart. Subnormal operands and results may be taken for zeros with their sign.
-`python -m vkjit.testing.ulp` measures the errors on this machine's devices; `python -m vkjit.testing.strict` compares the bits
-of kernels with `strict=True`, where division and square roots are correctly rounded too.
+The maximum error in units in the last place (ULP), for results that are normal numbers. The bounds are the same for f16, f32
+and f64 and on every device, except with `fast_math=True`. Subnormal operands and results may be flushed to zero with their sign.
+`python -m tools.ulp` measures the errors on this machine's devices; `python -m tools.strict` compares kernels with `strict=True`
+with NumPy bit by bit: in these, division and square roots are correctly rounded too.
 
 | function | bound | | function | bound | | function | bound |
 | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -63,9 +63,9 @@ def _section(key: str, decision: str) -> str:
     lines = [f"### {key}\n", f"{decision[0].upper()}{decision[1:]}.\n"]
     for case in CASES:
         if case.row == key:
-            bound = f" (within {case.ulp:g} units in the last place)" if case.ulp else ""
+            bound = f" (within {case.ulp:g} ULP)" if case.ulp else ""
             lines.append(f"- {_types(case.types)}: {case.says}{bound}")
-    lines += [f"- {_types(e.types)}: not applicable, because {e.because}" for e in EXEMPT if e.row == key]
+    lines += [f"- {_types(e.types)}: not applicable: {e.because}" for e in EXEMPT if e.row == key]
     return "\n".join(lines) + "\n\n"
 
 
@@ -76,13 +76,13 @@ def _functions() -> str:
 
 
 def page() -> str:
-    """The text of the page."""
+    """Return the text of the page."""
     sections = "".join(_section(row.key, row.decision) for row in ROWS)
     return f"{HEAD}{_matrix()}## The rules\n\n{sections}{FUNCTIONS_HEAD}{_functions()}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Writes the page, or says whether it is current."""
+    """Write the page, or with `--check` return 1 if it is out of date."""
     parser = argparse.ArgumentParser(prog="python -m tests.semantics.generate", description=__doc__)
     parser.add_argument("--check", action="store_true", help="only compare")
     arguments = parser.parse_args(argv)

@@ -1,4 +1,4 @@
-"""Cases of the rows about types: index, literals, variables, mixed types, narrowing, overflow."""
+"""Cases of the table of semantics: index type, literals, variables, mixed types, narrowing, overflow."""
 
 # mypy: disable-error-code="valid-type, index, misc"
 # ruff: noqa: B007
@@ -9,16 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 import vkjit as vk
-from tests.semantics.table import (
-    ALL,
-    BOOL,
-    FLOATS,
-    INDEX,
-    INTEGERS,
-    NUMBERS,
-    Refused,
-    Table,
-)
+from tests.semantics.table import ALL, BOOL, FLOATS, INDEX, INTEGERS, NUMBERS, Refused, Table
 from tests.semantics.values import array_type, counterpart, few, quietly, several, two
 from vkjit import dtypes
 from vkjit.dtypes import DType
@@ -42,7 +33,7 @@ def expected_index_sum(x: Any) -> Any:
     return k.astype(x.dtype), k
 
 
-case("index type", "`i * 1_000_003 + x[i]` is `index`, 64 bits; stored to a narrower array it wraps",
+case("index type", "`i * 1_000_003 + x[i]` is a 64-bit `index`; a store to a narrower array wraps",
      INTEGERS, index_sum, several, expected_index_sum)  # fmt: skip
 
 
@@ -69,7 +60,7 @@ def counts_to_the_end(x: vk.In[T, "N"], y: vk.Out[vk.i32, "N"], none: vk.Out[vk.
     none[i] = m
 
 
-case("index type", "a range that ends at the type's greatest value doesn't wrap; a run-time step of 0 gives no trips",
+case("index type", "a range that ends at the maximum of its type doesn't wrap; a run-time step of 0 gives no iterations",
      INTEGERS, counts_to_the_end, lambda t: (np.array([np.iinfo(t.numpy).max, 2], t.numpy),),
      lambda x: (np.array([2, 2], np.int32), np.zeros(2, np.int32)))  # fmt: skip
 
@@ -80,7 +71,7 @@ def value_as_an_index(x: vk.In[T, "N"], y: vk.Out[T, "N"]):
     y[i] = x[x[i]]
 
 
-case("index type", "`x[x[i]]` is refused where the value is no integer", (*BOOL, *FLOATS), value_as_an_index, several,
+case("index type", "`x[x[i]]` is rejected, since the index isn't an integer", (*BOOL, *FLOATS), value_as_an_index, several,
      Refused(("must be an integer", "vk.i32(x[i])")))  # fmt: skip
 
 
@@ -105,7 +96,7 @@ def literal_alone(x: vk.In[T, "N"], y: vk.Out[vk.i32, "N"], z: vk.Out[vk.f32, "N
     y[i] += x[i] == x[i]
 
 
-case("literals", "literals alone are i32 and f32; with a bool they stay so", BOOL, literal_alone, several,
+case("literals", "literals without another operand, or with a bool, are i32 and f32", BOOL, literal_alone, several,
      lambda x: (np.full(len(x), 8, np.int32), np.full(len(x), 0.1, np.float32)))  # fmt: skip
 
 
@@ -166,7 +157,7 @@ def straight_line(x: vk.In[T, "N"], y: vk.Out[vk.f32, "N"]):
 
 case("variables", "`v = x[i]`, `v = v == v`, `v = vk.f32(v) / 2`: one name, three types", ALL, straight_line, several,
      quietly(lambda x: (x == x).astype(np.float32) / 2))  # fmt: skip
-case("variables", "a variable that has the type of x on one way and another on the other is refused", ALL,
+case("variables", "a variable with the type of x on one path and another type on the other is rejected", ALL,
      joins_with_another_type, several, Refused(("values of two kinds", "here it is")))  # fmt: skip
 
 
@@ -178,7 +169,7 @@ def read_before_written(x: vk.In[T, "N"], y: vk.Out[T, "N"]):
     y[i] = v
 
 
-case("variables", "a variable bound in one branch alone is refused where it is read", ALL, read_before_written, several,
+case("variables", "reading a variable that is bound in only one branch is rejected", ALL, read_before_written, several,
      Refused(("v may be read before it has a value", "no value when the condition is false")))  # fmt: skip
 
 
@@ -192,7 +183,7 @@ def joins_index(x: vk.In[vk.f32, "N"], y: vk.Out[vk.i64, "N"]):
     y[i] = v
 
 
-case("variables", "`index` on one way and f32 on the other is refused", INDEX, joins_index,
+case("variables", "`index` on one path and f32 on the other is rejected", INDEX, joins_index,
      lambda t: (np.zeros(3, np.float32),), Refused(("vk.index", "vk.f32", "two kinds")))  # fmt: skip
 
 # -- mixed types
@@ -203,7 +194,7 @@ JOINS: dict[DType, tuple[DType, DType]] = {
     dtypes.f16: (dtypes.bf16, dtypes.f32), dtypes.bf16: (dtypes.f32, dtypes.f32), dtypes.f32: (dtypes.f64, dtypes.f64),
     dtypes.f64: (dtypes.i64, dtypes.f64),
 }  # fmt: skip
-"""For each type a partner, and what both give."""
+"""For each type, another operand's type and the type of their sum."""
 
 
 def mixed(dtype: DType) -> Any:
@@ -228,7 +219,7 @@ def expected_mixed(x: Any, z: Any) -> Any:
         return x.astype(kind) + z.astype(kind)
 
 
-case("mixed types", "each type with a partner: " + ", ".join(
+case("mixed types", "pairs of types: " + ", ".join(
     f"{a.name} and {b.name} give {c.name}" for a, (b, c) in JOINS.items()), ALL, mixed, mixed_operands,
      expected_mixed)  # fmt: skip
 
@@ -244,7 +235,7 @@ def signed_with_unsigned(dtype: DType) -> Any:
     return kernel
 
 
-case("mixed types", "signed with unsigned of the same width is refused, with both casts in the hint", INTEGERS,
+case("mixed types", "signed with unsigned of the same width is rejected; the hint shows both casts", INTEGERS,
      signed_with_unsigned, lambda t: (np.zeros(3, t.numpy), np.zeros(3, counterpart(t).numpy)),
      Refused(("have no common type", "cast one of them: vk.", "(z[i])")))  # fmt: skip
 
@@ -281,16 +272,16 @@ def stores_as(targets: dict[DType, DType]) -> Any:
     return make
 
 
-case("narrowing", "f64 is stored to f32, f32 to f16, rounded to nearest", tuple(NARROWER), stores_as(NARROWER), several,
+case("narrowing", "stores of f64 to f32 and of f32 to f16 round to nearest", tuple(NARROWER), stores_as(NARROWER), several,
      quietly(lambda x: x.astype(np.float32 if x.dtype == np.float64 else np.float16)))  # fmt: skip
-case("narrowing", "other narrower types are refused: " + ", ".join(
+case("narrowing", "other narrowing stores are rejected: " + ", ".join(
     f"{a.name} to {b.name}" for a, b in BLOCKED.items() if a is not b), tuple(t for t in BLOCKED if t not in BOOL),
      stores_as(BLOCKED), several, Refused(("silently", "convert it where you mean it", "(x[i])")))  # fmt: skip
-not_for("narrowing", BOOL, "nothing is narrower than bool")
-case("narrowing", "`index` is stored to any integer type (see the first row)", INDEX, index_sum,
+not_for("narrowing", BOOL, "no type is narrower than bool")
+case("narrowing", "`index` can be stored to any integer type (see 'index type')", INDEX, index_sum,
      lambda t: (np.array([1, 2], np.int16),), expected_index_sum)  # fmt: skip
 TO_BF16: dict[DType, DType] = {dtypes.f32: dtypes.bf16, dtypes.f64: dtypes.bf16}
-case("narrowing", "f32 and f64 are stored to bf16, rounded to nearest", tuple(TO_BF16), stores_as(TO_BF16), several,
+case("narrowing", "stores of f32 and f64 to bf16 round to nearest", tuple(TO_BF16), stores_as(TO_BF16), several,
      quietly(lambda x: x.astype(np.float32).astype(array_type(dtypes.bf16))))  # fmt: skip
 
 
@@ -302,7 +293,7 @@ def squares(x: vk.In[T, "N"], y: vk.Out[T, "N"]):
 
 
 case("integer overflow", "`x * x + x` wraps", INTEGERS, squares, several, quietly(lambda x: x * x + x))
-case("integer overflow", "floats go to infinity instead", FLOATS, squares, several, quietly(lambda x: x * x + x))
+case("integer overflow", "floats overflow to infinity", FLOATS, squares, several, quietly(lambda x: x * x + x))
 
 
 @vk.kernel(over="y")
@@ -311,7 +302,7 @@ def sum_of_bools(x: vk.In[T, "N"], y: vk.Out[vk.i32, "N"]):
     y[i] = x[i] + x[i]
 
 
-case("integer overflow", "bools are added as i32, nothing overflows", BOOL, sum_of_bools, several,
+case("integer overflow", "bools are converted to i32; nothing overflows", BOOL, sum_of_bools, several,
      lambda x: x.astype(np.int32) * 2)  # fmt: skip
 
 

@@ -1,8 +1,8 @@
-"""The table of semantics: what each row decides, and the cases that show it.
+"""The table of semantics: the decision of each row, and the classes of the cases that demonstrate it.
 
-Enters: nothing. Leaves: `ROWS`, and the classes of which the tables of cases are made. A case names its row, the element
-types that it covers, a kernel generic over them, operands, and what has to come out: NumPy's result, a refusal of the
-compiler, or an exception from the run. `Exempt` says why a row has nothing to show for some types.
+A case names its row, the element types that it covers, a kernel generic over them, operands, and the expected outcome:
+NumPy's result, a compile error, or an exception at run time. `Exempt` says why a row has no case for some types. `ROWS`
+lists all rows.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ NUMBERS = (*INTEGERS, *FLOATS)
 ALL = (*BOOL, *NUMBERS)
 INDEX = (dtypes.index,)
 COLUMNS = (*ALL, *INDEX)
-"""The types that a row has to speak of: those of arrays, and `index`, which values alone can have."""
+"""The types that every row must cover: those of arrays, and `index`, which only values can have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The compiler refuses the kernel, with these words in its message."""
+    """The compiler rejects the kernel with a message that contains `words`."""
 
     words: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """The run ends in this exception, with these words in its message."""
+    """The launch raises `error` with a message that contains `words`."""
 
     error: type[vk.VkjitError]
     words: tuple[str, ...] = ()
@@ -47,10 +47,10 @@ Expected = Callable[..., Any] | Refused | Raised
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`kernel` is a kernel, or a function that makes one from the element type; `operands(dtype)` gives its arguments.
+    """A case of a row. `kernel` is a kernel, or a function that makes one from the element type.
 
-    `expected`, called with the operands, gives the results in order; `says` is what the page of the documentation shows.
-    `ulp`: how far float results may be off, in units in the last place (0: bit by bit).
+    `operands(dtype)` returns its arguments and `expected(*operands)` the results in order; `says` is the docs' text.
+    `ulp` is the tolerance of float results in units in the last place (0: bitwise equal).
     """
 
     row: str
@@ -61,12 +61,12 @@ class Case:
     expected: Expected
     ulp: float = 0.0
     launch: Callable[..., Any] | None = None
-    """How the kernel is launched, where that isn't `kernel(*operands)`."""
+    """How the kernel is launched, if not by `kernel(*operands)`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exempt:
-    """Types for which a row has nothing to show, and why."""
+    """Types for which a row has no case, and the reason."""
 
     row: str
     types: tuple[DType, ...]
@@ -75,7 +75,7 @@ class Exempt:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A question and the decision."""
+    """A rule: a question and the decision."""
 
     key: str
     decision: str
@@ -83,7 +83,7 @@ class Row:
 
 @dataclass
 class Table:
-    """What one file of cases holds."""
+    """The cases and exemptions of one file."""
 
     cases: list[Case] = field(default_factory=list)
     exempt: list[Exempt] = field(default_factory=list)
@@ -97,38 +97,46 @@ class Table:
 
 
 ROWS: tuple[Row, ...] = (
-    Row("index type", "ids, extents and strides are `index`, 64 bits in meaning; `index` with any integer gives `index`; "
-        "stored to a narrower array it wraps; ranges never wrap; a step of 0 is an error, 0 trips if only known at run time"),
-    Row("literals", "weak: they take the other operand's type, alone i32 or f32; a variable first bound to a literal takes "
-        "the type of its first strong join"),
-    Row("variables", "a read that may precede its write is a compile error; straight-line rebinding may change the type; "
-        "values that meet at a join must agree"),
-    Row("mixed types", "the lattice join without silent f64; signed with unsigned of the same width is an error that says "
-        "how to cast"),
-    Row("narrowing", "float to narrower float on store only; everything else explicit"),
-    Row("integer overflow", "wraps"),
-    Row("`//` and `%`", "Python's floor, constant or not; `vk.truncdiv`, `vk.truncrem` for C's"),
-    Row("division by zero", "integers: 0, reported in debug; floats: IEEE"),
-    Row("`/` on ints", "true division to f32"),
-    Row("`**`", "exact repeated multiplication for small constant integer exponents, else pow"),
-    Row("shifts", "amount modulo width; a constant amount beyond it is an error; the result has the left type"),
-    Row("float to int", "truncates, saturates at the type's ends, NaN gives 0"),
-    Row("min, max", "NaN passes on, -0 < +0; `vk.fmin`, `vk.fmax` ignore NaN"),
-    Row("round", "half to even"),
-    Row("fused multiply-add", "may be fused by default, never with `strict=True`"),
-    Row("math functions", "within the documented bound of each function"),
-    Row("range()", "bounds evaluated once, negative steps, the loop variable keeps its last value"),
-    Row("and, or, not", "short-circuit on scalars; on slices and tiles an error that suggests & and |"),
-    Row("barriers, collectives", "in control flow that is uniform for their scope, else an error that says why not"),
-    Row("aliasing", "outputs may overlap other arguments; one that plainly has several elements in one place is refused"),
-    Row("uninitialised memory", "a read that plainly comes before every write is an error; others are found by `sanitize=True`; "
-        "`debug=True` fills shared memory and allocated Outs"),
-    Row("out of bounds", "`.get` and `.put` are always safe, `over=` guards its tail, `x[i]` is checked with `debug=True` and "
-        "on processors"),
-    Row("negative indices", "Python's meaning for constants; a run-time negative index is out of bounds"),
-    Row("globals and closures", "constants by value, rebinding compiles anew; what can change is an error"),
-    Row("`+=` on memory", "a plain read, operation and write"),
-    Row("print", "written at synchronisation, with debug off too"),
-    Row("source not available", "an error that says what to do"),
+    Row("index type", "ids, extents and strides have the type `index`, with 64-bit semantics; `index` with any "
+        "integer gives `index`; a store to a narrower array wraps; ranges never wrap; a constant step of 0 is an "
+        "error, a run-time step of 0 gives no iterations"),
+    Row("literals", "weakly typed: they take the type of the other operand, otherwise i32 or f32; a variable "
+        "first bound to a literal takes the type of the first strongly typed value it is joined with"),
+    Row("variables", "a read of a variable that may be unbound is a compile error; straight-line code may rebind "
+        "a variable with another type; where control flow joins, the types must agree"),
+    Row("mixed types", "the join in the type lattice, without implicit promotion to f64; signed with unsigned of "
+        "the same width is an error that suggests casts"),
+    Row("narrowing", "implicit only for stores of a float to a narrower float; all other narrowing conversions "
+        "are explicit"),
+    Row("integer overflow", "integer arithmetic wraps around"),
+    Row("`//` and `%`", "floor division as in Python, for constants and run-time values; `vk.truncdiv` and "
+        "`vk.truncrem` truncate as in C"),
+    Row("division by zero", "integers give 0, and an error with `debug=True`; floats follow IEEE 754"),
+    Row("`/` on ints", "true division in f32"),
+    Row("`**`", "repeated multiplication for small constant integer exponents, otherwise pow"),
+    Row("shifts", "the shift amount is taken modulo the width; a constant amount outside of the width is an "
+        "error; the result has the type of the left operand"),
+    Row("float to int", "truncates and saturates at the limits of the type; NaN gives 0"),
+    Row("min, max", "propagate NaN, and -0 < +0; `vk.fmin` and `vk.fmax` ignore NaN"),
+    Row("round", "rounds half to even"),
+    Row("fused multiply-add", "`a * b + c` may be fused by default, never with `strict=True`"),
+    Row("math functions", "accurate within the documented bound of each function"),
+    Row("range()", "bounds are evaluated once; steps may be negative; the loop variable keeps its last value"),
+    Row("and, or, not", "short-circuit for scalars; for slices and tiles, an error that suggests & and |"),
+    Row("barriers, collectives", "allowed in control flow that is uniform for their scope; otherwise an error "
+        "that shows why it isn't uniform"),
+    Row("aliasing", "outputs may overlap other arguments; an output whose strides certainly map several elements "
+        "to one location is rejected"),
+    Row("uninitialised memory", "a read that certainly precedes every write is an error; `sanitize=True` finds "
+        "others; `debug=True` fills shared memory and allocated Outs"),
+    Row("out of bounds", "`.get` and `.put` are always safe; `over=` guards the tail of the grid; `x[i]` is "
+        "checked with `debug=True` and on CPUs"),
+    Row("negative indices", "constants count from the end, as in Python; a negative run-time index is out of "
+        "bounds"),
+    Row("globals and closures", "constants are captured by value, rebinding them triggers a recompilation; "
+        "capturing a mutable object is an error"),
+    Row("`+=` on memory", "a plain load, operation and store"),
+    Row("print", "output is written at synchronization, with and without debug"),
+    Row("source not available", "an error that suggests a fix"),
 )  # fmt: skip
 """The rows in the order of the documentation."""

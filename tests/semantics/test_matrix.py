@@ -1,4 +1,4 @@
-"""Each row of the table of semantics, on each element type, on each executor."""
+"""Tests of each row of the table of semantics, on each element type and each executor."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tests.semantics import generate, numbers
 from tests.semantics.generate import CASES, EXEMPT
 from tests.semantics.table import COLUMNS, ROWS, Case, Raised, Refused
 from tests.semantics.values import agree
+from tools.ulp import measure
 from vkjit import dtypes
 from vkjit.dtypes import DType
 from vkjit.frontend import ArrayArg, Signature, describe, lower_kernel
 from vkjit.ir.types import Scalar
-from vkjit.testing import ulp
 
 CELLS = [(case, dtype) for case in CASES for dtype in case.types]
 
@@ -45,7 +45,7 @@ def test_cell(device: Any, cell: tuple[Case, DType]) -> None:
     case, dtype = cell
     if dtypes.bf16 in (dtype, *numbers.JOINS.get(dtype, ())):
         pytest.importorskip("ml_dtypes", reason="bf16 is passed as an array of ml_dtypes")
-    if not ulp.supports(device.caps, dtype) or not ulp.supports(device.caps, dtypes.f64):
+    if not measure.supports(device.caps, dtype) or not measure.supports(device.caps, dtypes.f64):
         pytest.skip(f"{device.name} has no arithmetic of this type")
     operands = case.operands(dtype)
     if isinstance(case.expected, Refused):
@@ -61,7 +61,7 @@ def test_cell(device: Any, cell: tuple[Case, DType]) -> None:
     kept = tuple(o.copy() if hasattr(o, "copy") else o for o in operands)
     results = launched(case, dtype, operands)
     expected = case.expected(*kept)
-    if expected is None:  # written in place
+    if expected is None:  # the kernel writes in place
         results, expected = operands, kept
     found = results if isinstance(results, tuple) else (results,)
     wanted = expected if isinstance(expected, tuple) else (expected,)
@@ -72,7 +72,7 @@ def test_cell(device: Any, cell: tuple[Case, DType]) -> None:
 
 
 def test_there_is_no_hole() -> None:
-    """Each row has, for each type, a case or a reason."""
+    """Each row has a case or an exemption for each type."""
     exempt = {(e.row, t) for e in EXEMPT for t in e.types}
     shown = {(case.row, dtype) for case, dtype in CELLS}
     assert not exempt & shown
@@ -87,7 +87,7 @@ def test_the_page_is_current() -> None:
 
 
 def joined(a: DType, b: DType) -> DType | None:
-    """What `x + z` has as its type, by the rule as it is written down: None where it is an error."""
+    """Return the type of `x + z` by the documented rule, or None if it is an error."""
     if vk.boolean in (a, b):
         return b if a is vk.boolean and b is not vk.boolean else a if b is vk.boolean and a is not b else vk.i32
     floats = [t for t in (a, b) if t.is_float]
@@ -103,7 +103,7 @@ def joined(a: DType, b: DType) -> DType | None:
 
 @pytest.mark.parametrize("a", dtypes.ALL, ids=lambda t: t.name)
 def test_mixed_types(a: DType) -> None:
-    """The type of a sum for all pairs of types; this is settled before any executor takes part."""
+    """Check the type of a sum for all pairs of types in the front end, before any executor is involved."""
 
     def kernel(x, z):
         v = x[0] + z[0]

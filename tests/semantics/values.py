@@ -1,4 +1,4 @@
-"""Operands for the cases, and the comparison of results."""
+"""Operands for the cases of the table of semantics, and the comparison of results."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from typing import Any
 
 import numpy as np
 
+from tools.strict.operands import array_type, pairs
 from vkjit import dtypes
 from vkjit.dtypes import DType
-from vkjit.testing.strict_operands import array_type, pairs
 
 __all__ = ["agree", "array_type", "bits", "counterpart", "few", "in_f32", "quietly", "several", "two"]
 
 
 def two(dtype: DType) -> tuple[Any, Any]:
-    """64 pairs, special values and random bits among them."""
+    """Return 64 pairs, including special values and random bits."""
     return pairs(dtype, 64, 5)
 
 
 def several(dtype: DType) -> tuple[Any]:
-    """64 values, special ones among them."""
+    """Return 64 values, including special ones."""
     return (two(dtype)[0],)
 
 
 def few(dtype: DType, *numbers: float) -> Any:
-    """These numbers as an array of the type."""
+    """Return the numbers as an array of the type."""
     return np.array(numbers, np.float64).astype(array_type(dtype))
 
 
@@ -33,7 +33,7 @@ def bits(values: Any) -> Any:
 
 
 def agree(found: Any, expected: Any, ulp: float) -> bool:
-    """Bit by bit, any NaN like any other; or within so many units in the last place."""
+    """True if equal bit by bit, with all NaNs equal, or within `ulp` units in the last place."""
     expected = np.asarray(expected)
     if expected.dtype.name == "bfloat16":
         found = found.view(expected.dtype)
@@ -56,7 +56,7 @@ def _digits(dtype: np.dtype[Any]) -> int:
 
 
 def quietly(function: Any) -> Any:
-    """The function with NumPy's warnings off."""
+    """Return the function with NumPy's warnings turned off."""
 
     def compute(*operands: Any) -> Any:
         with np.errstate(all="ignore"):
@@ -66,7 +66,7 @@ def quietly(function: Any) -> Any:
 
 
 def in_f32(function: Any) -> Any:
-    """NumPy's function; bf16 computed in f32 and rounded."""
+    """Return a version of NumPy's function that computes bf16 in f32 and rounds the result."""
 
     def compute(*operands: Any) -> Any:
         kind = operands[0].dtype
@@ -79,5 +79,5 @@ def in_f32(function: Any) -> Any:
 
 
 def counterpart(dtype: DType) -> DType:
-    """The integer of the other signedness and the same width."""
+    """Return the integer type of the same width and the other signedness."""
     return dtypes.by_name[("u" if dtype.kind == "int" else "i") + str(dtype.bits)]

@@ -1,10 +1,11 @@
-"""`python -m tests.stdlib_properties`: the properties of the standard library, and with --mutate their mutation score.
+"""`python -m tests.stdlib_properties`: test the properties of the standard library and, with --mutate, score them.
 
-Arguments: names of kernels (`softmax.statistics` or `statistics`); none means all. --mutate breaks each kernel in every way
-that `vkjit.testing.mutate` knows, one at a time, and prints what no property notices. --sample N takes N mutants, of all
-kernels alike, the same ones for the same --seed. --results FILE keeps verdicts, and a later run goes on from there;
---again judges those anew that were missed. --part K/N: every Nth kernel, from K on. The exit code is 1 where the score is
-below 90 %, or a property fails. Mutants are judged in a process of their own: one that brings it down is noticed, too.
+Arguments: names of kernels (`rows.softmax.statistics` or `statistics`); none means all. --mutate mutates each kernel
+in every way that `vkjit.testing.mutate` knows, one at a time, and prints the mutants that no property detects.
+--sample N judges N mutants drawn from all kernels, the same ones for the same --seed. --results FILE stores verdicts,
+and a later run continues from there; --again judges those that survived once more. --part K/N: every Nth kernel,
+starting at K. The exit code is 1 if the score is below 90 % or a property fails. Mutants are judged in a process of
+their own, so a mutant that crashes it counts as detected.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from pathlib import Path
 import vkjit as vk
 from tests.stdlib_properties.breaking import Bench, Verdict
 from tests.stdlib_properties.coverage import all_kernels
-from tests.stdlib_properties.more import ALL_KERNELS, ALL_OPERATIONS
 from tests.stdlib_properties.results import MISSED, Mutant, Results, in_order, report
+from tests.stdlib_properties.suite import ALL_KERNELS, ALL_OPERATIONS
 from tests.stdlib_properties.survey import Known, survey
-from vkjit.testing.impatient import Clock, impatient
+from vkjit.testing.execution.time_limited import Clock, impatient
 
 ENOUGH = 0.9
 MOST_CRASHES = 200
 
 
 def _judge_all(known: dict[str, Known], given: argparse.Namespace, clock: Clock) -> None:
-    """Judges what has no verdict yet."""
+    """Judge mutants that have no verdict yet."""
     results, benches = Results(given.results), dict[str, Bench]()
     order = _order(known, given)
     start, count = time.monotonic(), 0
@@ -58,12 +59,12 @@ def _order(known: dict[str, Known], given: argparse.Namespace) -> list[Mutant]:
 
 def _is_wanted(name: str, names: list[str], given: argparse.Namespace) -> bool:
     part, parts = map(int, given.part.split("/"))
-    chosen = not given.names or bool({name, name.partition(".")[2]} & set(given.names))
+    chosen = not given.names or bool({name, name.rpartition(".")[2]} & set(given.names))
     return chosen and names.index(name) % parts == part
 
 
 def _supervised(given: argparse.Namespace) -> int:
-    """Judges in a child; when it dies of a mutant, that one is noticed, and another child goes on."""
+    """Judge mutants in a child process; a mutant that crashes it counts as killed, and a new child resumes."""
     if given.again:
         Results(given.results).drop(MISSED)
     for _ in range(MOST_CRASHES):
@@ -110,7 +111,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Runs what was asked for."""
+    """Run the command."""
     given = _arguments()
     if given.mutate and not given.child:
         if given.results is not None:

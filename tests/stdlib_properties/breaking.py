@@ -1,9 +1,9 @@
-"""Puts broken kernels in the place of the standard library's, and holds its properties against them.
+"""Mutation testing of standard library kernels: replace a kernel by a mutant and test its properties.
 
-Enters: a kernel and its properties. Leaves: a verdict on each of its mutants. An operation's results are compared first;
-then it runs again with the sanitizer built into the changed kernel. A mutant that survives is the same program where the
-optimiser makes the same of it for every signature with which the properties launch the kernel; where already the front end
-does, no property compiles the changed place, and it counts as missed.
+Each mutant of a kernel gets a verdict. Results of operations are compared first; then the operations run again with a
+sanitized mutant. A surviving mutant is equivalent if the optimizer gives the same program for every signature that the
+properties use. If the front end's output is already the same, no property compiles the mutated code, and the mutant
+counts as missed.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from tests.stdlib_properties.catalogue import KernelProperty
 from tests.stdlib_properties.coverage import launching, name_of
 from tests.stdlib_properties.operations import Operation, check_case, check_guarded
 from vkjit import frontend
+from vkjit.backends.interp.runtime.device import INTERPRETER_CAPS
 from vkjit.errors import CompileError, FeatureError, InternalError
 from vkjit.frontend.source import source_of
-from vkjit.interp.device import INTERPRETER_CAPS
 from vkjit.ir.printer import print_module
-from vkjit.jit import Kernel
-from vkjit.testing.impatient import Clock
+from vkjit.launch.kernel import Kernel
+from vkjit.testing.edits.edit import replaced
+from vkjit.testing.execution.time_limited import Clock
 from vkjit.testing.mutate import Edit, mutant
-from vkjit.testing.mutate.choices import without_idle_choices
-from vkjit.testing.mutate.edits import replaced
 from vkjit.testing.mutate.equivalence import more_barriers
+from vkjit.testing.mutate.redundant_choices import without_idle_choices
 from vkjit.testing.mutate.trials import CaseProperty, Trial, Trials
 
 __all__ = ["Bench", "Place", "Verdict"]
 
 CASES = 32
-"""Cases per property of a kernel."""
+"""Examples per property of a kernel."""
 
 _KEPT_TEXTS = 128
 _MOST_ASSERTS = 16
@@ -48,7 +48,7 @@ _SEARCHED = ", sanitized"
 
 @dataclass(frozen=True)
 class Place:
-    """Where an operation launches a kernel: the number of its case, and the kind of device."""
+    """A launch site: an operation, the number of its case, and the kind of device."""
 
     operation: Operation
     number: int
@@ -58,8 +58,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`state`: "killed" (`by` which trial), "survived", "uncovered", "equivalent", "invalid" or "defect" (`by` what the
-    compiler raised)."""
+    """The result for a mutant.
+
+    `state` is "killed" (`by` the named trial), "survived", "uncovered", "equivalent", "invalid" or "defect" (`by` a
+    compiler error)."""
 
     state: str
     by: str
@@ -67,15 +69,15 @@ class Verdict:
 
 
 class Bench:
-    """One kernel, the trials that it passes, and the signatures that it is launched with."""
+    """A kernel with the trials that it passes and the signatures that it is launched with."""
 
     def __init__(
         self, kernel: Kernel, properties: Sequence[KernelProperty], places: Sequence[Place], clock: Clock
     ) -> None:
         self.kernel = kernel
-        self.device = vk.device()  # the clock's interpreter
+        self.device = vk.device()  # the interpreter from `clock`
         self._signatures: dict[tuple[Any, Any], Kernel] = {}
-        self._functions: list[Any] = []  # of changed kernels
+        self._functions: list[Any] = []  # functions of mutants
         self._edit: Edit | None = None
         self._made: dict[tuple[Kernel, Edit | None, str], Kernel] = {}
         trials = [t for p in properties for t in self._direct(p)]
@@ -84,7 +86,7 @@ class Bench:
         self.trials = Trials(kernel, trials, clock, self._recover)
 
     def verdict(self, edit: Edit) -> Verdict:
-        """What becomes of the kernel with this edit."""
+        """Return the verdict on a mutant."""
         start = time.thread_time()
         try:
             with self._watched():
@@ -116,8 +118,10 @@ class Bench:
         return ("killed" if by else "survived"), by
 
     def _meet_all_signatures(self) -> None:
-        """Runs what hasn't run yet with the unchanged kernel: only then all signatures are known. Most mutants are noticed
-        before anybody asks."""
+        """Run the remaining trials on the original kernel to collect all signatures.
+
+        Most mutants are killed before this is necessary.
+        """
         for trial in self.trials.trials:
             if math.isnan(trial.seconds) and not trial.name.endswith(_SEARCHED):
                 self.trials.prove(trial)
@@ -129,17 +133,17 @@ class Bench:
         )
 
     def _pairs(self, edit: Edit) -> Iterator[tuple[Kernel, Kernel, Any]]:
-        """The unchanged kernel and the changed one, and a signature, for all that were met."""
+        """Yield the original kernel, the mutant and a signature, for all collected signatures."""
         for (_, signature), kernel in self._signatures.items():
             yield kernel, self._changed(kernel, edit, "as it is"), signature
 
-    @functools.lru_cache(maxsize=_KEPT_TEXTS)  # noqa: B019  benches live as long as the program
+    @functools.lru_cache(maxsize=_KEPT_TEXTS)  # noqa: B019  instances live as long as the program
     def _text(self, kernel: Kernel, signature: Any, *, raw: bool) -> str:
         from vkjit.passes import pipeline
 
         module = frontend.lower_kernel(kernel.expanded_spec, signature)
         if not raw:
-            with contextlib.suppress(FeatureError):  # what such a device can't run is compared as it was written
+            with contextlib.suppress(FeatureError):  # a program that the device can't run is compared unoptimized
                 module = pipeline.run(without_idle_choices(module), replace(INTERPRETER_CAPS, kind="discrete"), 2)
         return print_module(module)
 
@@ -150,12 +154,12 @@ class Bench:
 
         def run(changed: Kernel) -> None:
             edit = None if changed is self.kernel else self._edit
-            if guarded:  # a failed assert goes on: no access may follow from what it refused
+            if guarded:  # without asserts, wrong inputs must not cause invalid accesses
                 with _in_place(self.kernel, lambda found: self._changed(found, edit, "silent")):
                     check_guarded(place.operation, place.number, place.kind, self.device)
                 return
             mode = "sanitized" if searched else "as it is" if place.kind in ("cpu", "gpu") else "checked"
-            passed_over = (FeatureError,) if searched else ()  # what the sanitizer doesn't look into
+            passed_over = (FeatureError,) if searched else ()  # features that the sanitizer doesn't support
             with (
                 contextlib.suppress(*passed_over),
                 _in_place(self.kernel, lambda found: self._changed(found, edit, mode)),
@@ -165,8 +169,10 @@ class Bench:
         return Trial(f"{words}{_SEARCHED if searched else ''}", run)
 
     def _changed(self, kernel: Kernel, edit: Edit | None, mode: str) -> Kernel:
-        """One of the kernels made from the source (a factory makes several), with the edit; "sanitized", or "checked": in
-        debug mode, since native code that writes anywhere would bring down more than itself; "silent": sanitized, no asserts.
+        """Return a mutant of a kernel (a factory makes several from one source) in a mode.
+
+        "as it is"; "sanitized"; "checked": debug mode, since out-of-bounds writes of native code could crash the
+        process; "silent": sanitized without asserts.
         """
         key = (kernel, edit, mode)
         if key not in self._made:
@@ -186,7 +192,7 @@ class Bench:
             yield Trial(trial.name, self._with_kernel_of(item, trial.run))
 
     def _with_kernel_of(self, item: KernelProperty, run: Callable[[Kernel], None]) -> Callable[[Kernel], None]:
-        """A factory makes several kernels of one source: each property is that of its own."""
+        """Bind a property to its own kernel, since a factory makes several kernels from one source."""
 
         def run_own(changed: Kernel) -> None:
             run(item.kernel if changed is self.kernel else self._changed(item.kernel, self._edit, "as it is"))
@@ -195,7 +201,7 @@ class Bench:
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
-        """Collects the signatures with which the unchanged kernel is launched inside the block."""
+        """Collect the signatures with which the original kernel is launched inside the block."""
         wanted, original = name_of(self.kernel), Kernel._signature
 
         def signature(kernel: Kernel, *args: Any) -> Any:
@@ -210,7 +216,7 @@ class Bench:
             yield
 
     def _recover(self) -> None:
-        """Takes what the devices still have to report."""
+        """Consume pending reports of all devices."""
         for info in vk.devices():
             device = self.device if info.kind == "interpreter" else vk.device(info.index)
             for _ in range(100):
@@ -240,7 +246,7 @@ def _with(kernel: Kernel, options: dict[str, Any]) -> Kernel:
 
 @contextlib.contextmanager
 def _in_place(kernel: Kernel, change: Callable[[Kernel], Kernel]) -> Iterator[None]:
-    """Inside the block, whoever launches a kernel made from the same source launches the changed one."""
+    """Replace launches of kernels with the same source by launches of the changed kernel, inside the block."""
     wanted, original = name_of(kernel), Kernel._launch
     changed: list[Kernel] = []
 

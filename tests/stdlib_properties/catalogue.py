@@ -1,7 +1,7 @@
-"""Properties of everything in the standard library: of kernels by themselves, and of the operations that launch them.
+"""Properties of the whole standard library: of kernels alone, and of the operations that launch them.
 
-Leaves: `OPERATIONS`, and `KERNELS`: kernels with a reference for `vk.testing.check_kernel`. Together they launch every
-kernel of `stdlib/`; a test holds that against the list of them.
+`OPERATIONS` and `KERNELS` (kernels with a reference for `vk.testing.check_kernel`) together launch every kernel of
+`stdlib/`; a test checks this against the list of kernels.
 """
 
 from __future__ import annotations
@@ -16,34 +16,21 @@ from hypothesis import strategies as st
 
 import vkjit as vk
 from tests.stdlib_properties.operations import Operation
-from vkjit.stdlib import (
-    dropout,
-    elementwise,
-    embedding,
-    fours_of_rows,
-    functions,
-    index,
-    index_fours,
-    join,
-    matmul,
-    norm_kernels,
-    optimizers,
-    pool,
-    reduce,
-    scan,
-    softmax_lines,
-)
-from vkjit.stdlib import (
-    elementwise_fours as fours,
-)
-from vkjit.stdlib import optimizer_rules as rules
+from vkjit.stdlib.elementwise import functions, maps, vec4 as fours
+from vkjit.stdlib.index import embedding, gather_scatter, gather_vec4
+from vkjit.stdlib.matmul import registers, shared_tiles
+from vkjit.stdlib.optim import optimizers, rules
+from vkjit.stdlib.pool import pool
+from vkjit.stdlib.random import dropout
+from vkjit.stdlib.rows import cat, copy_vec4, norm_chunks, reduce, softmax_cpu
+from vkjit.stdlib.scan_sort import scan
 
 __all__ = ["KERNELS", "OPERATIONS", "KernelProperty"]
 
 
 @dataclass(frozen=True)
 class KernelProperty:
-    """A kernel, its reference, and the inputs that its callers give it."""
+    """A kernel, its reference, and the inputs that its callers provide."""
 
     kernel: Any
     reference: Callable[..., Any] | None
@@ -108,34 +95,35 @@ _SQUARES = {**_SUM, "LOAD": [reduce.load_square], "FINISH": [reduce.finish_root]
 _MATRIX = {"G": (1, 2), "M": (1, 70), "N": (1, 70), "K": (0, 40)}
 
 _SHARED = (
-    KernelProperty(elementwise.map1, np.square, {"elements": {"F": [functions.square], "C": [vk.f32]}, **_F32}),
-    KernelProperty(elementwise.map2, np.subtract, {"elements": {"F": [functions.sub], "C": [vk.f32]}, **_F32}),
-    KernelProperty(index.take, lambda x, where: x[:, where], {
+    KernelProperty(maps.map1, np.square, {"elements": {"F": [functions.square], "C": [vk.f32]}, **_F32}),
+    KernelProperty(maps.map2, np.subtract, {"elements": {"F": [functions.sub], "C": [vk.f32]}, **_F32}),
+    KernelProperty(gather_scatter.take, lambda x, where: x[:, where], {
         "elements": {"where": ("0-E", "E-1")}, "dims": _AXIS, "dtypes": {"T": [vk.f32], "I": [vk.i32, vk.i64]}}),
-    KernelProperty(index.take_last, lambda x, where: x[:, where], {
+    KernelProperty(gather_scatter.take_last, lambda x, where: x[:, where], {
         "elements": {"where": ("0-E", "E-1")}, "dims": {k: v for k, v in _AXIS.items() if k != "B"},
         "dtypes": {"T": [vk.f32], "I": [vk.i64]}}),
-    KernelProperty(index_fours.take_fours, lambda x, where: x[:, where], {
+    KernelProperty(gather_vec4.take_fours, lambda x, where: x[:, where], {
         "elements": {"where": ("0-E", "E-1"), "LOCAL": [64]}, "dims": {**_AXIS, "B": [4, 8]},
         "dtypes": {"T": [vk.f32], "I": [vk.i32, vk.i64]}}),
-    KernelProperty(index_fours.take_last_fours, lambda x, where: x[:, where], {
+    KernelProperty(gather_vec4.take_last_fours, lambda x, where: x[:, where], {
         "elements": {"where": ("0-E", "E-1")}, "dims": {"A": (1, 3), "E": (1, 20), "N": [4, 12]},
         "dtypes": {"T": [vk.f32], "I": [vk.i64]}}),
-    KernelProperty(index_fours.gather_last_fours, _gather, {
+    KernelProperty(gather_vec4.gather_last_fours, _gather, {
         "elements": {"where": ("0-E", "E-1")}, "dims": {"A": (1, 3), "E": (1, 20), "N": [4, 12]},
         "dtypes": {"T": [vk.f32], "I": [vk.i64]}}),
-    KernelProperty(join.joined, lambda p, q: _side_by_side(p, q).reshape(-1), {
+    KernelProperty(cat.joined, lambda p, q: _side_by_side(p, q).reshape(-1), {
         "dims": {"A": [1, 3, 90], "M": (1, 9), "N": (1, 9), "y": "A*(M+N)"}, **_F32}),
-    KernelProperty(join.joined_fours, _side_by_side, {"dims": {"A": (1, 3), "M": [4, 8], "N": [4, 12], "y": "A M+N"}, **_F32}),
-    KernelProperty(fours_of_rows.backwards_fours, lambda x: x[:, ::-1], {"dims": {"R": (1, 3), "C": [4, 12]}, **_F32}),
-    KernelProperty(fours_of_rows.triangle_fours, _triangle, {
+    KernelProperty(cat.joined_fours, _side_by_side, {"dims": {"A": (1, 3), "M": [4, 8], "N": [4, 12], "y": "A M+N"}, **_F32}),
+    KernelProperty(copy_vec4.backwards_fours, lambda x: x[:, ::-1], {"dims": {"R": (1, 3), "C": [4, 12]}, **_F32}),
+    KernelProperty(copy_vec4.triangle_fours, _triangle, {
         "elements": {"diagonal": (-3, 3), "UPPER": [False, True]}, "dims": {"M": (1, 9), "N": [4, 8]}, **_F32}),
-    KernelProperty(index.gather, _gather, {
+    KernelProperty(gather_scatter.gather, _gather, {
         "elements": {"where": ("0-E", "E-1")}, "dims": _AXIS, "dtypes": {"T": [vk.f32], "I": [vk.i64]}}),
-    KernelProperty(index.scatter_add, _scatter(True), {
-        "elements": {"where": ("0-E", "E-1"), "start": (0, "N-1"), "stop": (1, "N"), "COMBINE": [index.add], "C": [vk.i32]},
+    KernelProperty(gather_scatter.scatter_add, _scatter(True), {
+        "elements": {"where": ("0-E", "E-1"), "start": (0, "N-1"), "stop": (1, "N"), "COMBINE": [gather_scatter.add],
+                     "C": [vk.i32]},
         "dims": _AXIS, "dtypes": {"T": [vk.i32], "U": [vk.i32], "I": [vk.i64]}}),
-    KernelProperty(index.scatter_put, _scatter(False), {
+    KernelProperty(gather_scatter.scatter_put, _scatter(False), {
         "elements": {"where": ("0-E", "E-1"), "start": (0, "N-1"), "stop": (1, "N")}, "dims": _AXIS,
         "dtypes": {"T": [vk.i32], "I": [vk.i64]}}),
     KernelProperty(scan.running, _running, {
@@ -154,17 +142,17 @@ _SHARED = (
     KernelProperty(reduce.search_rows, lambda x: x.argmax(axis=2), {
         "elements": {"TAKES": [reduce.greater], "IN": [vk.f32], "SIZE": [32], "DOUBLINGS": [5]},
         "dims": {"R": (1, 600), "A": (1, 2), "B": (1, 2)}, "schedules": False, **_F32}),
-    KernelProperty(reduce.search_rows, lambda x: x.argmax(axis=2), {  # four fours at once, and what is left
+    KernelProperty(reduce.search_rows, lambda x: x.argmax(axis=2), {  # four vec4 at once, and a tail
         "elements": {"TAKES": [reduce.greater], "IN": [vk.f32], "SIZE": [32], "DOUBLINGS": [5], "x": (-9.0, 9.0)},
         "dims": {"R": [511, 512, 1024, 1030], "A": [3], "B": (1, 5)}, "schedules": False, **_F32}, "search_rows, long"),
-    KernelProperty(matmul.multiply_tiles, np.matmul, {
+    KernelProperty(shared_tiles.multiply_tiles, np.matmul, {
         "elements": {"ACC": [vk.f32], "A_ROWS": [False, True], "B_ROWS": [False, True]}, "dims": _MATRIX, **_F32}),
-    KernelProperty(matmul.multiply_registers, np.matmul, {
+    KernelProperty(registers.multiply_registers, np.matmul, {
         "elements": {"ACC": [vk.f32], "ROWS": [1, 4], "COLUMNS": [1, 2], "LANES": [8]}, "dims": _MATRIX, **_F32}),
-    KernelProperty(softmax_lines.softmax_of_lines, _softmax, {
+    KernelProperty(softmax_cpu.softmax_of_lines, _softmax, {
         "elements": {"ACC": [vk.f32], "SIZE": [32], "HELD": [8], "LOG": [False, True], "x": (-9.0, 9.0)},
         "dims": {"lines": (1, 3), "length": (1, 250)}, "schedules": False, **_F32}),
-    KernelProperty(softmax_lines.gradient_of_lines, _softmax_gradient, {
+    KernelProperty(softmax_cpu.gradient_of_lines, _softmax_gradient, {
         "elements": {"ACC": [vk.f32], "SIZE": [32], "LOG": [False, True], "g": (-3.0, 3.0), "y": (-3.0, 0.0)},
         "dims": {"lines": (1, 3), "length": (1, 250)}, "schedules": False, **_F32}),
 )  # fmt: skip
@@ -223,7 +211,7 @@ _RANGES = {
 
 
 def _step(rule: Any, reference: Any, states: str, numbers: tuple[str, ...], flags: int) -> KernelProperty:
-    """A rule in the kernel of one tensor; states that it doesn't have stay as they are."""
+    """Test an optimizer rule in the single-tensor kernel; unused states must stay unchanged."""
     names = states.split()
     elements: dict[str, Any] = {
         "RULE": [rule], "STATES": [len(names)], "NEGATE": [False, True],
@@ -246,7 +234,7 @@ def _step(rule: Any, reference: Any, states: str, numbers: tuple[str, ...], flag
 
 
 def _step_many() -> KernelProperty:
-    """The kernel of several tensors with one of them."""
+    """Test the multi-tensor kernel with one tensor."""
     elements: dict[str, Any] = {
         "RULE": [rules.lion], "STATES": [1], "NEGATE": [False], "FLAGS": [()], "TENSORS": [1], "table": (0, 0), "count": "N0",
         "a": _RANGES["mean"],
@@ -267,7 +255,7 @@ def _step_many() -> KernelProperty:
 
 
 def _wide(function: Callable[..., Any], *names: str) -> Callable[..., Any]:
-    """A reference over words of two f32."""
+    """Wrap a reference for 64-bit words that hold two f32."""
 
     def reference(**given: Any) -> Any:
         floats = [np.ascontiguousarray(given[n]).view(np.float32) for n in names]
@@ -297,7 +285,7 @@ _ALL_F32 = {"dtypes": [vk.f32]}
 
 
 def _fours(function: Any, names: str) -> dict[str, Any]:
-    """Two fours, of which `count` tells kernels; arrays have these dimensions."""
+    """Return inputs of two vec4 (`count` specializes the kernel), with the array dimensions `names`."""
     elements: dict[str, list[Any]] = (
         {"count": [2]} if function is None else {"count": [2], "F": [function], "C": [vk.f32]}
     )
@@ -307,7 +295,7 @@ def _fours(function: Any, names: str) -> dict[str, Any]:
 
 
 def _converted(a: Any) -> Any:
-    """Words of two f16 as words of four bytes."""
+    """Convert 32-bit words of two f16 to words of four bytes."""
     return a.view(np.float16).astype(np.uint8).view(np.uint32)
 
 
@@ -315,7 +303,7 @@ _SMALL = {"elements": {}, "dims": {"N": [(5,), (2, 3)]}, **_ALL_F32}
 
 
 def _direct() -> tuple[KernelProperty, ...]:
-    """Kernels that operations launch on some devices only."""
+    """Return properties of kernels that operations launch only on some devices."""
     lanes = {"ACC": [vk.f32], "SIZE": [32]}
     choices = [False, True]
     return (
@@ -327,14 +315,14 @@ def _direct() -> tuple[KernelProperty, ...]:
         _step(rules.adagrad, _adagrad, "total", ("rate", "epsilon", "decay"), 0),
         _step(rules.lion, _lion, "mean", ("rate", "beta", "fresh", "beta", "fresh", "kept"), 0),
         _step_many(),
-        KernelProperty(norm_kernels.moved, lambda running, found, keep, take: keep * running + take * found, _F32),
-        KernelProperty(elementwise.wide1(vk.f32, vk.f32), _wide(np.square, "a"), {
+        KernelProperty(norm_chunks.moved, lambda running, found, keep, take: keep * running + take * found, _F32),
+        KernelProperty(maps.wide1(vk.f32, vk.f32), _wide(np.square, "a"), {
             "elements": {**_WIDE, "F": [functions.square], "a": _WORDS}, "dims": {"N": (1, 40)}}),
-        KernelProperty(elementwise.wide2(vk.f32, vk.f32, vk.f32), _wide(np.multiply, "a", "b"), {
+        KernelProperty(maps.wide2(vk.f32, vk.f32, vk.f32), _wide(np.multiply, "a", "b"), {
             "elements": {**_WIDE, "a": _WORDS, "b": _WORDS}, "dims": {"N": (1, 40)}}),
-        KernelProperty(elementwise.wide2_right(vk.f32, vk.f32, vk.f32), _wide(np.multiply, "a"), {
+        KernelProperty(maps.wide2_right(vk.f32, vk.f32, vk.f32), _wide(np.multiply, "a"), {
             "elements": {**_WIDE, "a": _WORDS, "s": [2.0, -3.0]}, "dims": {"N": (1, 40)}}),
-        KernelProperty(elementwise.numbers, lambda y: np.arange(y.size, dtype=y.dtype), {
+        KernelProperty(maps.numbers, lambda y: np.arange(y.size, dtype=y.dtype), {
             "dims": {"N": (0, 70)}, "dtypes": {"R": [vk.i32]}}),
         KernelProperty(fours.fours0(vk.f32, vk.f32), lambda s, y: np.full(y.shape, s), _fours(None, "N")),
         KernelProperty(fours.fours1(vk.f32, vk.f32), lambda a: a * a, _fours(functions.square, "MN")),
@@ -349,16 +337,16 @@ def _direct() -> tuple[KernelProperty, ...]:
         KernelProperty(fours.fours1(vk.f16, vk.u8, 16), _converted, {
             "elements": {"count": [2], "F": [functions.identity], "C": [vk.f32], "a": [0x48003C00, 0x3C004000]},
             "dims": {"M": [16], "N": [8]}}),
-        KernelProperty(elementwise.fill(vk.f32), lambda s, y: np.full(y.shape, s), {"dims": {"N": [(), (5,), (2, 3)]}, **_F32}),
-        KernelProperty(matmul.multiply_broadcast, np.matmul, {
+        KernelProperty(maps.fill(vk.f32), lambda s, y: np.full(y.shape, s), {"dims": {"N": [(), (5,), (2, 3)]}, **_F32}),
+        KernelProperty(registers.multiply_broadcast, np.matmul, {
             "elements": {**lanes, "ROWS": [8], "COLUMNS": [1, 4]}, "schedules": False,
             "dims": {"G": (1, 2), "M": (1, 11), "N": (1, 140), "K": (1, 9)},
             **_F32}),
-        KernelProperty(matmul.multiply_pairs, _pairs, {
+        KernelProperty(registers.multiply_pairs, _pairs, {
             "elements": {"SIZE": [32], "ROWS": [8], "PAIRS": [1, 2], "a": _WORDS, "b": _WORDS}, "schedules": False,
             "dims": {"a": "G M H", "b": "G 2*H P", "c": "G M 2*P", "G": (1, 2), "M": (1, 11), "H": (1, 4), "P": (1, 70)},
             **_F32}),
-        KernelProperty(matmul.multiply_large_tiles, np.matmul, {
+        KernelProperty(shared_tiles.multiply_large_tiles, np.matmul, {
             "elements": {"ACC": [vk.f32], "A_ROWS": choices, "B_ROWS": choices},
             "dims": {"G": [1], "M": (1, 140), "N": (1, 140), "K": (1, 20)}, **_F32}),
         KernelProperty(embedding.converted, lambda x: x, {"dtypes": {"A": [vk.f32], "T": [vk.f16, vk.f32]}}),

@@ -1,4 +1,4 @@
-"""Which kernels of the standard library there are, and which a piece of work launches."""
+"""List the kernels of the standard library, and record which ones are launched."""
 
 from __future__ import annotations
 
@@ -9,34 +9,35 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from vkjit.jit import Kernel
-from vkjit.runtime.ways import repeating, set_repeating
+from vkjit.launch.kernel import Kernel
+from vkjit.runtime.dispatch_cache import repeating, set_repeating
 
-__all__ = ["STDLIB", "all_kernels", "launched", "launching"]
+__all__ = ["STDLIB", "all_kernels", "launched", "launching", "name_of"]
 
 STDLIB = Path(__file__).resolve().parents[2] / "stdlib"
 
 
 def all_kernels() -> set[str]:
-    """`file.name` of every kernel that is written in stdlib/."""
+    """Return `file.name` of every kernel defined in stdlib/."""
     found = set()
-    for path in STDLIB.glob("*.py"):
+    for path in STDLIB.rglob("*.py"):
+        module = ".".join(path.relative_to(STDLIB).with_suffix("").parts)
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef) and any(
                 ast.unparse(d).startswith("vk.kernel") for d in node.decorator_list
             ):
-                found.add(f"{path.stem}.{node.name}")
+                found.add(f"{module}.{node.name}")
     return found
 
 
 def name_of(kernel: Kernel) -> str:
-    """`file.name` of a kernel."""
-    return f"{Path(kernel.spec.fn.__code__.co_filename).stem}.{kernel.spec.fn.__name__}"
+    """Return the module below `vkjit.stdlib` and the name of a kernel, such as "rows.softmax.statistics"."""
+    return f"{kernel.spec.fn.__module__.removeprefix('vkjit.stdlib.')}.{kernel.spec.fn.__name__}"
 
 
 @contextlib.contextmanager
 def launched() -> Iterator[dict[str, Kernel]]:
-    """The kernels that are launched inside the block."""
+    """Collect the kernels launched inside the block."""
     seen: dict[str, Kernel] = {}
     original = Kernel._launch
 
@@ -50,7 +51,7 @@ def launched() -> Iterator[dict[str, Kernel]]:
 
 @contextlib.contextmanager
 def launching(launch: Callable[..., Any]) -> Iterator[None]:
-    """Inside the block all launches go through this function: none is made in a short way, or as part of a repeated call."""
+    """Route all launches inside the block through a function, without fast paths and cached dispatches."""
 
     def call(self: Kernel, *args: Any, **kwargs: Any) -> Any:
         return self._launch(None, *args, **kwargs)

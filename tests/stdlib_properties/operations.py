@@ -1,8 +1,8 @@
-"""Properties of operations: the same line of code for PyTorch in f64 and for vkjit, results and gradients compared.
+"""Properties of operations: the same line of code runs in PyTorch (f64) and in vkjit; results and gradients match.
 
-Enters: an `Operation` with shapes. Leaves: an AssertionError that names the operation, the shapes and the worst element.
-Bounds follow from mixed stability: a right result in f32 is that of inputs moved by k u (u = 2^-24 relative, k the number of
-terms that an element is made of, plus 16), moved by k u itself. What moved inputs do is found by moving them, in f64.
+A failed `Operation` raises an AssertionError that names the operation, the shapes and the worst element. Bounds follow
+from mixed stability: a correct f32 result equals the result for inputs perturbed by k u, perturbed by k u itself (u =
+2^-24 relative, k the number of terms of an element plus 16). The effect of perturbed inputs is measured in f64.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ RERUNS = 3
 
 @dataclass(frozen=True)
 class Operation:
-    """`call(F, xp, *tensors)`: F is `nn.functional` and xp the package, of one library or the other.
+    """An operation `call(F, xp, *tensors)`, where F is `nn.functional` and xp the package of either library.
 
-    shapes: one tuple of shapes per case. kinds: which variants run, "cpu" and "gpu" on the interpreter, or the name of a
-    device. fixed: arrays that get no gradient, by position, made from a generator and the shape. exact: results have to be
-    equal. gradients: whether they are compared. limits: "module.NAME" of numbers in the library that are replaced, so that
-    small inputs come where only large ones would. refused: the inputs are wrong, and a report of the kernel is expected.
+    shapes: a tuple of shapes per case. kinds: variants to run, "cpu" and "gpu" on the interpreter, or a device name.
+    fixed: generators of arrays without gradients, by position, called with a random generator and the shape. exact:
+    results must be equal. gradients: compare gradients, too. limits: "module.NAME" of library constants to replace, so
+    that small inputs reach code for large ones. refused: the inputs are invalid, and the kernel must report them.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Operation:
 
 
 def check_operation(operation: Operation) -> None:
-    """All cases on all kinds of device."""
+    """Check all cases on all available kinds of device."""
     for number in range(len(operation.shapes)):
         for kind in operation.kinds:
             if is_present(kind):
@@ -59,7 +59,7 @@ def check_operation(operation: Operation) -> None:
 
 
 def check_case(operation: Operation, number: int, kind: str, interpreter: Any = "interpreter") -> None:
-    """One case on one kind of device."""
+    """Check one case on one kind of device."""
     what = f"{operation.name} ({kind}) for shapes {list(operation.shapes[number])}"
     forced = as_class(kind) if kind in ("cpu", "gpu") else contextlib.nullcontext()
     chosen = interpreter if kind in ("cpu", "gpu") else _DEVICES.get(kind, kind)
@@ -73,9 +73,7 @@ def check_case(operation: Operation, number: int, kind: str, interpreter: Any = 
 
 
 def _expect_report(operation: Operation, arrays: list[Any], what: str) -> None:
-    """A kernel has to say that the inputs are wrong, forward already, and not to go by them all the same: an access outside an
-    array would be another error.
-    """
+    """Check that a kernel reports the invalid inputs in the forward pass, before any out-of-bounds access."""
     try:
         _ours(operation, arrays)
         vk.device().synchronize()
@@ -85,15 +83,13 @@ def _expect_report(operation: Operation, arrays: list[Any], what: str) -> None:
 
 
 def check_guarded(operation: Operation, number: int, kind: str, interpreter: Any) -> None:
-    """One case that is refused, with kernels that look for errors of their own and don't say what the inputs are: none may be
-    found.
-    """
+    """Run a case with invalid inputs on sanitized kernels without asserts: no other error may follow."""
     with vk.use_device(interpreter), as_class(kind), _limited(operation):
         try:
             _ours(operation, _arrays(operation, operation.shapes[number], number))
             vk.device().synchronize()
         except vk.KernelAssertionError:
-            return  # of a kernel that comes later
+            return  # from another kernel
         except vk.KernelError as error:
             raise AssertionError(f"{operation.name} ({kind}): wrong inputs lead to {error}") from error
 
@@ -102,7 +98,7 @@ def check_guarded(operation: Operation, number: int, kind: str, interpreter: Any
 def _limited(operation: Operation) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for name, value in operation.limits.items():
-            module, _, attribute = name.partition(".")
+            module, _, attribute = name.rpartition(".")
             stack.enter_context(mock.patch.object(importlib.import_module(f"vkjit.stdlib.{module}"), attribute, value))
         yield
 
@@ -110,7 +106,7 @@ def _limited(operation: Operation) -> Iterator[None]:
 _DEVICES = {"llvm": "cpu"}
 
 _MOVED: dict[tuple[int, int], tuple[Operation, _Moved]] = {}
-"""What the other library says, by the operation and the number of the case."""
+"""Reference results by operation and case number."""
 
 
 def _moved(operation: Operation, number: int) -> _Moved:
@@ -122,7 +118,7 @@ def _moved(operation: Operation, number: int) -> _Moved:
 
 
 def is_present(kind: str) -> bool:
-    """Whether there is a device of the kind."""
+    """True if there is a device of the kind."""
     return _present("interpreter" if kind in ("cpu", "gpu") else _DEVICES.get(kind, kind))
 
 
@@ -146,12 +142,12 @@ def _weights(shape: Sequence[int], number: int) -> Any:
 
 
 def _results(operation: Operation, tensors: list[Any], outputs: Any, make: Callable[[Any], Any], to: Any) -> list[Any]:
-    """Outputs, then the gradients of float inputs."""
-    several = list(outputs) if isinstance(outputs, (tuple, list)) else [outputs]
-    made = [to(o) for o in several]
+    """Return the outputs, then the gradients of float inputs."""
+    outputs_list = list(outputs) if isinstance(outputs, (tuple, list)) else [outputs]
+    made = [to(o) for o in outputs_list]
     leaves = [t for t in tensors if t is not None and t.requires_grad]
     if operation.gradients and leaves:
-        terms = [(o * make(_weights(o.shape, n))).sum() for n, o in enumerate(several) if o.requires_grad]
+        terms = [(o * make(_weights(o.shape, n))).sum() for n, o in enumerate(outputs_list) if o.requires_grad]
         total = terms[0]
         for term in terms[1:]:
             total = total + term
@@ -188,7 +184,7 @@ def _theirs(operation: Operation, arrays: list[Any], moved: Callable[[Any], Any]
 
 
 class _Moved:
-    """What the reference says, and how far it moves with its inputs."""
+    """Reference results, and how much they change with perturbed inputs."""
 
     def __init__(self, operation: Operation, arrays: list[Any]) -> None:
         self.operation = operation
@@ -198,7 +194,7 @@ class _Moved:
         self._spread: list[Any] | None = None
 
     def spread(self) -> list[Any]:
-        """The largest distance of results for moved inputs."""
+        """Return the largest change of each result under perturbation."""
         if self._spread is None:
             self._spread = [np.zeros(np.shape(e)) for e in self.expected]
             for seed in range(RERUNS):
@@ -210,7 +206,7 @@ class _Moved:
                 again = _theirs(self.operation, self.arrays, moved)
                 for widest, one, two in zip(self._spread, self.expected, again, strict=True):
                     if one.dtype.kind == "f":
-                        with np.errstate(invalid="ignore"):  # infinities
+                        with np.errstate(invalid="ignore"):  # for infinities
                             np.maximum(widest, np.abs(one - two), out=widest)
         return self._spread
 

@@ -1,4 +1,4 @@
-"""Properties of kernels that sort, search, select, scatter and run along lines."""
+"""Properties of kernels that sort, search, select, scatter and scan along rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _below(size: int) -> Any:
 
 
 def _distinct(size: int) -> Any:
-    """Positions that name no element twice: which of several writes stays is another property."""
+    """Draw unique indices per row; which of several writes wins is covered by another property."""
     return lambda rng, shape: rng.permuted(np.tile(np.arange(size), (shape[0], 1)), axis=1)[:, : shape[1]]
 
 
@@ -43,7 +43,7 @@ def _alike(_: Any, shape: tuple[int, ...]) -> Any:
 
 
 def _of_lines(name: str, fixed: Any) -> tuple[Operation, ...]:
-    """What keeps the best so far, on lines where the first element is the best, the last one, or each."""
+    """Return operations that track the best element so far, on rows that rise, fall or are constant."""
     given: dict[str, Any] = {"fixed": {0: fixed}, "gradients": False}
     best = [
         Operation(f"extremes, {name}", lambda F, xp, x: (x.max(dim=1)[0], x.min(dim=1)[0], xp.cummax(x, 1)[0], xp.cummin(x, 1)[0]),
@@ -53,7 +53,7 @@ def _of_lines(name: str, fixed: Any) -> tuple[Operation, ...]:
                   [[(3, 40)], [(2, 300)]], BOTH, **given),
         Operation(f"softmax, long and {name}", lambda F, xp, x: F.softmax(x, dim=1), [[(1, 9000)]], ("gpu",), **given),
     ]  # fmt: skip
-    if fixed is not _alike:  # which of several extremes is named is another property
+    if fixed is not _alike:  # which of several equal elements is selected is covered by another property
         best += [
             Operation(f"places, {name}", lambda F, xp, x: (x.argmax(dim=1), x.argmin(dim=1)), [[(3, 5)], [(2, 600)]], BOTH,
                       **given),

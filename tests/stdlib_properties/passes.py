@@ -1,6 +1,6 @@
-"""Properties of kernels whose inputs are what other kernels leave: elements moved to places that were counted before.
+"""Properties of kernels that consume other kernels' output: elements are moved to offsets counted before.
 
-Each stage is launched as the library does, with parts of a few elements, so that small inputs have several.
+Each stage is launched as in the library, with parts of a few elements, so that small inputs have several parts.
 """
 
 from __future__ import annotations
@@ -11,21 +11,23 @@ import numpy as np
 
 import vkjit as vk
 from tests.stdlib_properties.operations import Operation
-from vkjit.stdlib import compaction, radix, sort, sort_ranked
-from vkjit.stdlib.partial import scratch
+from vkjit.stdlib.index import compaction
+from vkjit.stdlib.partial_sums import scratch
+from vkjit.stdlib.scan_sort import merge_sort as sort, radix_sort, radix_sort_ballot
 
 __all__ = ["PASSES"]
 
 SPARE = 3
-"""Elements behind the results, which have to stay as they are."""
+"""Elements after the results that must stay unchanged."""
 UNTOUCHED = -7
 
-# -- where elements aren't 0
+# -- compaction of nonzero elements
 
 
 def _compacted(length: int | None) -> Any:
-    """The places of elements that aren't 0, and values there: by segments of `length` elements, each of one invocation; None: as
-    the device's class has it.
+    """Return the indices of nonzero elements, and the values there.
+
+    `length`: elements per segment, one segment per invocation; None: as the device class does.
     """
 
     def call(_: Any, xp: Any, x: Any, values: Any) -> Any:
@@ -58,7 +60,7 @@ def _starts(x: Any, length: int) -> Any:
 
 
 def _flags(share: float) -> Any:
-    """0 and numbers that aren't, in the share given; the first one and the last one aren't 0."""
+    """Return an array with a given share of nonzero elements; the first and the last are nonzero unless it is 0."""
 
     def make(rng: Any, shape: tuple[int, ...]) -> Any:
         made = np.where(rng.random(shape) < share, rng.choice([-2.0, 0.5, 3.0], shape), 0).astype(np.float32)
@@ -83,16 +85,16 @@ def _selecting() -> list[Operation]:
                 f"compaction in tiles, {words}", _compacted(None), _lengths(1, 31, 4096, 4097, 9000), ("gpu",), **given
             ),
             Operation(f"compaction in many tiles, {words}", _compacted(None), _lengths(40_000), ("gpu",),
-                      limits={"compaction.MOST_SEGMENTS": 2}, **given),
+                      limits={"index.compaction.MOST_SEGMENTS": 2}, **given),
         ]  # fmt: skip
     return made
 
 
-# -- sorted by digits
+# -- radix sort
 
 
 def _by_digits(key: Any, bits: int, descending: bool, length: int = 0) -> Any:
-    """Values and places of lines in a stable order; length: tiles of one invocation, of so many elements."""
+    """Sort rows stably and return values and indices; `length`: elements per tile, one tile per invocation."""
 
     def call(_: Any, xp: Any, x: Any) -> Any:
         if xp is not vk:
@@ -100,7 +102,7 @@ def _by_digits(key: Any, bits: int, descending: bool, length: int = 0) -> Any:
             return made[0], made[1]
         array = x._array
         if not length:
-            found = radix.sort_by_digits(array, key, bits, descending)
+            found = radix_sort.sort_by_digits(array, key, bits, descending)
         else:
             found = _on_processors(array, key, bits, descending, length)
         return tuple(vk.Tensor(a) for a in found)
@@ -109,29 +111,29 @@ def _by_digits(key: Any, bits: int, descending: bool, length: int = 0) -> Any:
 
 
 def _by_ranks(together: bool, descending: bool, groups: int) -> Any:
-    """As `_by_digits`, ranked by subgroups; together: a workgroup takes a line."""
+    """Like `_by_digits`, with ranks computed by subgroups; `together`: a workgroup sorts a row."""
 
     def call(_: Any, xp: Any, x: Any) -> Any:
         if xp is not vk:
             made = xp.sort(x, dim=1, descending=descending, stable=True)
             return made[0], made[1]
-        sort = sort_ranked.sort_rows if together else sort_ranked.sort_lines
+        sort = radix_sort_ballot.sort_rows if together else radix_sort_ballot.sort_lines
         return tuple(vk.Tensor(a) for a in sort(x._array, vk.i64, descending, groups))
 
     return call
 
 
 def _on_processors(lines: Any, key: Any, bits: int, descending: bool, length: int) -> Any:
-    """The passes of a processor on any device, with short tiles."""
+    """Run the CPU passes on any device, with short tiles."""
     rows, n = lines.shape
-    counts = scratch((rows, -(-n // length), radix.BINS), vk.i32, lines.device)
-    target, other = radix._pairs(lines)
+    counts = scratch((rows, -(-n // length), radix_sort.BINS), vk.i32, lines.device)
+    target, other = radix_sort._pairs(lines)
     source = (lines, other[1])
     for shift in range(0, bits, 8):
         options = (key, vk.u64 if bits == 64 else vk.u32, descending)
-        radix.count_digits(source[0], counts, length, shift, *options)
-        radix.begin_digits(counts)
-        radix.move_digits(*source, *target, counts, length, shift, shift == 0, *options)
+        radix_sort.count_digits(source[0], counts, length, shift, *options)
+        radix_sort.begin_digits(counts)
+        radix_sort.move_digits(*source, *target, counts, length, shift, shift == 0, *options)
         source, target, other = target, other, target
     return source
 
@@ -141,7 +143,7 @@ def _whole(low: int, high: int, dtype: str) -> Any:
 
 
 def _floats(rng: Any, shape: tuple[int, ...]) -> Any:
-    """Of both signs and many magnitudes, some of them equal, with zeros of both signs and infinities."""
+    """Return values of both signs and many magnitudes, with duplicates, signed zeros and infinities."""
     made = (rng.standard_normal(shape) * 10.0 ** rng.integers(-9, 9, shape)).astype(np.float32)
     made[:, ::3] = rng.choice([0.0, -0.0, 1.5, -1.5, np.inf, -np.inf], made[:, ::3].shape)
     return made
@@ -166,7 +168,7 @@ def _sorting() -> list[Operation]:
         Operation("sort by ranks, descending", _by_ranks(False, True, 4), [[(1, 600)]], ("gpu",), **few),
         Operation("sort by ranks, floats", _by_ranks(False, False, 2), [[(1, 300)]], ("gpu",), **floats),
         Operation("sort by ranks, many tiles", _by_ranks(False, False, 1), [[(1, 2200)]], ("gpu",),
-                  limits={"sort_ranked.FEW_TILES": 2}, **floats),
+                  limits={"scan_sort.radix_sort_ballot.FEW_TILES": 2}, **floats),
         Operation("sort by ranks, rows", _by_ranks(True, False, 0), [[(2, 50)], [(1, 1)], [(2, 300)]], ("gpu",), **floats),
         Operation("sort by ranks, rows descending", _by_ranks(True, True, 4), [[(2, 130)]], ("gpu",), **few),
         Operation("sort by digits, long", _by_digits(sort.key_signed_long, 64, False), [[(2, 300)]], ("gpu", "llvm"), **long),

@@ -1,4 +1,4 @@
-"""Philox-4x32 with ten rounds, in NumPy (Salmon, Moraes, Dror, Shaw, SC 2011)."""
+"""Philox-4x32-10 in NumPy (Salmon, Moraes, Dror, Shaw, SC 2011)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["philox"]
 
 
 def philox(seed: int, count: int, first: int = 0, stream: int = 0) -> Any:
-    """Four words for each of `count` counters, from `first` on: (count, 4) of u64 that hold 32 bits."""
+    """Return four words for each of `count` counters, starting at `first`: (count, 4) of u64 with 32-bit values."""
     low = np.uint64(0xFFFFFFFF)
     counters = np.arange(count, dtype=np.uint64) + np.uint64(first)
     words = [counters & low, counters >> np.uint64(32), np.full_like(counters, stream), np.zeros_like(counters)]

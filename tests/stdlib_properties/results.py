@@ -1,7 +1,7 @@
-"""Which mutants are judged, in which order, and what is known of them already.
+"""The order in which mutants are judged, and storage of verdicts.
 
-Enters: kernels, a seed, a file of verdicts. Leaves: an order of mutants in which every beginning is a sample of all kernels
-alike; verdicts as lines of JSON, one per mutant, which a later run takes over as long as the kernel's text is the same.
+Mutants are ordered so that every prefix samples all kernels evenly. Verdicts are stored as lines of JSON, one per
+mutant; a later run reuses them as long as the kernel's text is unchanged.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from tests.stdlib_properties.breaking import Verdict
 from vkjit.frontend.source import source_of
-from vkjit.jit import Kernel
+from vkjit.launch.kernel import Kernel
 from vkjit.testing.mutate import Edit, mutations
 from vkjit.testing.mutate.score import mutation_key
 
@@ -28,7 +28,7 @@ MISSED = ("survived", "uncovered", "defect")
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One edit of the kernel `name`; `key` is its name in messages, `digest` changes with the kernel's text."""
+    """An edit of the kernel `name`; `key` identifies it in messages, `digest` is a hash of the kernel's text."""
 
     name: str
     edit: Edit
@@ -38,13 +38,13 @@ class Mutant:
 
     @property
     def label(self) -> str:
-        """What stays as long as the kernel's text does."""
+        """A label that is stable as long as the kernel's text is."""
         edit = dataclasses.astuple(self.edit)
         return f"{self.name} {self.digest} {edit[0]} {edit[2:]} {self.edit.line}"
 
 
 def mutants_of(name: str, kernel: Kernel) -> list[Mutant]:
-    """All mutants of a kernel."""
+    """Return all mutants of a kernel."""
     source = source_of(kernel.spec.fn)
     first, last = source.node.lineno, source.node.end_lineno or source.node.lineno
     digest = hashlib.sha256("".join(source.lines[first - 1 : last]).encode()).hexdigest()[:12]
@@ -56,7 +56,7 @@ def mutants_of(name: str, kernel: Kernel) -> list[Mutant]:
 
 
 def in_order(kernels: Mapping[str, Kernel], seed: int) -> list[Mutant]:
-    """All mutants, kernels interleaved: each beginning has the same share of every kernel, and one of each at least."""
+    """Return all mutants, interleaved so that each prefix has about the same share of every kernel."""
     placed = []
     for name, kernel in sorted(kernels.items()):
         found = mutants_of(name, kernel)
@@ -66,7 +66,7 @@ def in_order(kernels: Mapping[str, Kernel], seed: int) -> list[Mutant]:
 
 
 class Results:
-    """Verdicts by mutant, kept in a file: a line when a mutant is begun, and one with the verdict."""
+    """Verdicts by mutant, stored in a file: a line when judging starts, and one with the verdict."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -80,25 +80,25 @@ class Results:
                 self.known[row["mutant"]] = Verdict(row["state"], row["by"], row["seconds"])
 
     def of(self, mutant: Mutant) -> Verdict | None:
-        """The verdict."""
+        """Return the verdict on a mutant, if there is one."""
         return self.known.get(mutant.label)
 
     def begin(self, mutant: Mutant) -> None:
-        """Says which mutant is at work."""
+        """Record that judging a mutant starts."""
         self._write({"mutant": mutant.label, "key": mutant.key, "place": mutant.place, "state": "begun"})
 
     def add(self, mutant: Mutant, verdict: Verdict) -> None:
-        """Keeps a verdict."""
+        """Store a verdict."""
         self.known[mutant.label] = verdict
         row = {"mutant": mutant.label, "key": mutant.key, "place": mutant.place}
         self._write({**row, **dataclasses.asdict(verdict)})
 
     def crashed(self, verdict: Verdict) -> None:
-        """The verdict on the mutant that was begun last."""
+        """Store a verdict on the mutant that was started last."""
         self._write({**self.begun, **dataclasses.asdict(verdict)})
 
     def drop(self, states: Iterable[str]) -> None:
-        """Forgets verdicts of these states."""
+        """Remove verdicts with these states."""
         dropped = frozenset(states)
         lines = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
         kept = [line for line in lines if json.loads(line)["state"] not in dropped]
@@ -110,7 +110,7 @@ class Results:
 
 
 def report(judged: Iterable[tuple[Mutant, Verdict]]) -> tuple[str, float]:
-    """What was missed, a line per kernel, the score in words; and the score."""
+    """Return a report (missed mutants, a line per kernel, the total score) and the score."""
     by_kernel: dict[str, list[tuple[Mutant, Verdict]]] = {}
     for mutant, verdict in judged:
         by_kernel.setdefault(mutant.name, []).append((mutant, verdict))

@@ -1,4 +1,4 @@
-"""Properties of kernels that count, select, sort by digits, search and write at places, each by itself against NumPy."""
+"""Properties of single kernels that count, select, radix-sort, search and scatter, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ import numpy as np
 
 import vkjit as vk
 from tests.stdlib_properties.catalogue import KernelProperty
-from vkjit.stdlib import compaction, compaction_tiles, counting, elementwise_fours, index, radix, sort, sort_ranked
+from vkjit.stdlib.elementwise import vec4
+from vkjit.stdlib.index import bincount, compaction, compaction_tiles, gather_scatter
+from vkjit.stdlib.scan_sort import merge_sort, radix_sort, radix_sort_ballot
 
 __all__ = ["SELECTION", "in_order"]
 
 _F32 = {"dtypes": [vk.f32]}
 
-# -- where elements aren't 0
+# -- compaction of nonzero elements
 
 
 def _parts(x: Any, count: int, length: int) -> Any:
-    """Part s of a vector, or of a line: `length` elements from s * length on, fewer or none at the end."""
+    """Split a vector or row into `count` parts of `length` elements; the last parts may be shorter or empty."""
     return [x[s * length : (s + 1) * length] for s in range(count)]
 
 
 def _before(counts: Any) -> Any:
-    """The sums before each element, and of all."""
+    """Return exclusive prefix sums followed by the total."""
     return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
 
 
@@ -43,12 +45,12 @@ def _selected() -> tuple[KernelProperty, ...]:
         KernelProperty(compaction._count, _count, {
             "elements": {**lengths, "IN": [vk.i32], "x": [0, 1, -1, 0, 256]}, **sizes, "dtypes": [vk.i32]},
             "_count, whole numbers"),
-        KernelProperty(compaction._add_up, _before, {  # sums past what 32 bits hold
+        KernelProperty(compaction._add_up, _before, {  # sums that exceed 32 bits
             "elements": {"counts": (0, 2**31 - 1)}, "dims": {"S": (0, 70)}}),
         KernelProperty(compaction_tiles.add_up_eights, _before, {
             "elements": {"counts": (0, 2**31 - 1)}, "dims": {"S": [0, 1, 7, 8, 9, 2047, 2048, 2049]}}),
         KernelProperty(compaction_tiles.count_tiles, lambda x, counts, tiles: _count(x, counts, 4096 * tiles), {
-            "elements": {"tiles": [1, 2], "total": "W", "TAKE": [elementwise_fours.one_of], "IN": [vk.f32], "x": [0.0, 1.5]},
+            "elements": {"tiles": [1, 2], "total": "W", "TAKE": [vec4.one_of], "IN": [vk.f32], "x": [0.0, 1.5]},
             "dims": {"W": [1, 17, 4100], "S": [1, 2]}, **_F32}),
         KernelProperty(compaction._coordinates, _coordinates, {
             "elements": {"places": (0, 2**32 - 1), "inner": [1, 3, 70, 2**31 + 5], "extents": [1, 2, 7, 2**16], "C": [vk.u32]},
@@ -59,7 +61,7 @@ def _selected() -> tuple[KernelProperty, ...]:
     )  # fmt: skip
 
 
-# -- how often whole numbers occur
+# -- histograms of integers
 
 
 def _ends_of_parts(x: Any, parts: Any, length: Any) -> Any:
@@ -76,34 +78,34 @@ def _count_parts(x: Any, parts: Any, length: Any) -> Any:
 
 
 def _ends(name: str, T: Any, R: Any) -> KernelProperty:
-    """The last part may lack up to three elements."""
-    return KernelProperty(counting.ends_of_parts, _ends_of_parts, {
+    """Test a kernel on parts, where the last part may lack up to three elements."""
+    return KernelProperty(bincount.ends_of_parts, _ends_of_parts, {
         "elements": {"length": "L", "SIZE": [32]}, "dtypes": {"T": [T], "R": [R]},
         "dims": {"x": "P*L-Q", "parts": "P two", "two": [2], "P": (1, 4), "L": (4, 90), "Q": (0, 3)}}, name)  # fmt: skip
 
 
 def _counted() -> tuple[KernelProperty, ...]:
-    around = {"x": (-2, "B")}  # some below the first bin and past the last one
+    around = {"x": (-2, "B")}  # includes values below the first and above the last bin
     return (
         _ends("ends_of_parts", vk.i32, vk.i32),
         _ends("ends_of_parts, unsigned", vk.u32, vk.i64),
         _ends("ends_of_parts, long", vk.u64, vk.u64),
-        KernelProperty(counting.ends_of_ends, lambda parts: np.array([parts[:, 0].min(), parts[:, 1].max()]), {
+        KernelProperty(bincount.ends_of_ends, lambda parts: np.array([parts[:, 0].min(), parts[:, 1].max()]), {
             "elements": {"SIZE": [32]}, "dtypes": [vk.i32], "dims": {"P": (1, 100), "two": [2]}}),
-        KernelProperty(counting.count_parts, _count_parts, {
+        KernelProperty(bincount.count_parts, _count_parts, {
             "elements": {**around, "length": (1, 90)}, "dtypes": {"T": [vk.i32, vk.i64]},
             "dims": {"N": (0, 200), "P": (1, 4), "B": (1, 12)}}),
-        KernelProperty(counting.count_shared, lambda x, y: y + _occurrences(x, len(y)), {
+        KernelProperty(bincount.count_shared, lambda x, y: y + _occurrences(x, len(y)), {
             "elements": {**around, "length": (100, 400), "y": (0, 9)}, "dtypes": {"T": [vk.i32, vk.i64]},
             "dims": {"N": [1, 255, 257, 700], "B": [1, 7, 256, 257, 600]}}),
     )  # fmt: skip
 
 
-# -- digits
+# -- radix digits
 
 
 def _digits(x: Any, shift: int, bins: int, DOWN: bool) -> Any:
-    """Of unsigned numbers, or of their complements."""
+    """Return the digits of unsigned numbers, or of their complements."""
     key = ~x if DOWN else x
     return (key.astype(np.uint64) >> np.uint64(shift)) % np.uint64(bins)
 
@@ -130,31 +132,31 @@ def _begin_digits_together(counts: Any) -> Any:
 
 
 def _of_digits() -> tuple[KernelProperty, ...]:
-    keys = {"KEY": [sort.key_unsigned], "BITS": [vk.u32], "DOWN": [False, True]}
+    keys = {"KEY": [merge_sort.key_unsigned], "BITS": [vk.u32], "DOWN": [False, True]}
     types = {"dtypes": [vk.u32]}
     few = {"counts": (0, 9)}
     return (
-        KernelProperty(radix.count_digits, _count_digits, {
+        KernelProperty(radix_sort.count_digits, _count_digits, {
             "elements": {**keys, "shift": [0, 8, 24], "length": (1, 40)},
             "dims": {"N": (0, 90), "L": (1, 2), "S": (1, 3), "B": [256]}, **types}),
-        KernelProperty(radix.begin_digits, _begin_digits, {
+        KernelProperty(radix_sort.begin_digits, _begin_digits, {
             "elements": few, "dims": {"L": (1, 3), "S": (1, 4), "B": [256]}}),
-        KernelProperty(radix.count_digits_together, _count_digits_together, {
+        KernelProperty(radix_sort.count_digits_together, _count_digits_together, {
             "elements": {**keys, "shift": [0, 4, 28]},
             "dims": {"N": [1, 255, 257, 4095, 4097, 5000], "L": (1, 2), "S": [2], "B": [16]}, **types}),
-        KernelProperty(radix.begin_digits_together, _begin_digits_together, {
+        KernelProperty(radix_sort.begin_digits_together, _begin_digits_together, {
             "elements": few, "dims": {"L": (1, 2), "B": (1, 4), "S": [1, 5, 255, 256, 257, 600]}}),
-        KernelProperty(sort_ranked.begin_tiles, _begin_digits_together, {
+        KernelProperty(radix_sort_ballot.begin_tiles, _begin_digits_together, {
             "elements": {**few, "LANES": [32], "GROUPS": [1, 2]}, "schedules": False,
             "dims": {"L": (1, 2), "B": (1, 4), "S": [1, 5, 255, 256, 257, 600]}}),
     )  # fmt: skip
 
 
-# -- the first of lines
+# -- top-k along rows
 
 
 def in_order(x: Any, axis: int, DOWN: bool) -> Any:
-    """Places in a stable order, NaN as the greatest."""
+    """Return the indices of a stable sort; NaN sorts as the greatest."""
     if not DOWN:
         return np.argsort(x, axis=axis, kind="stable")
     turned = np.argsort(np.flip(x, axis), axis=axis, kind="stable")
@@ -175,24 +177,24 @@ def _first_of_lines() -> tuple[KernelProperty, ...]:
     either = {"begin": (0, 100), "FIRST": choices, "DOWN": choices}
     dims = {"x": "L S M+Q", "places": "L S M+Q", "L": (1, 2), "S": (1, 3)}
     alone = {"dims": {**dims, "M": (1, 8), "Q": (0, 40)}}
-    whole = {"KEY": [sort.key_signed], "BITS": [vk.u32], "x": (-9, 9)}  # equal ones among them
-    floats = {"KEY": [sort.key_f32], "BITS": [vk.u32]}
+    whole = {"KEY": [merge_sort.key_signed], "BITS": [vk.u32], "x": (-9, 9)}  # includes equal values
+    floats = {"KEY": [merge_sort.key_f32], "BITS": [vk.u32]}
     return (
-        KernelProperty(sort.first_alone, _first, {
+        KernelProperty(merge_sort.first_alone, _first, {
             "elements": {**either, **whole, "MOST": [8]}, **alone, "dtypes": {"T": [vk.i32]}}),
-        KernelProperty(sort.first_alone, _first, {
+        KernelProperty(merge_sort.first_alone, _first, {
             "elements": {**either, **floats, "MOST": [8]}, **alone, "dtypes": {"T": [vk.f32]}}, "first_alone, floats"),
-        KernelProperty(sort.first_of_lines, _first, {
-            "elements": {**either, "KEY": [sort.key_signed], "LOCAL": [32], "MOST": [4]}, "schedules": False,
+        KernelProperty(merge_sort.first_of_lines, _first, {
+            "elements": {**either, "KEY": [merge_sort.key_signed], "LOCAL": [32], "MOST": [4]}, "schedules": False,
             "dims": {**dims, "M": (1, 8), "Q": (0, 120)}, "dtypes": {"T": [vk.i32]}}),
     )  # fmt: skip
 
 
-# -- places
+# -- scatter
 
 
 def _write(combine: Any) -> Any:
-    """y[a, where[a, n, b], b] is combined with values[a, n, b], n in order; what lies outside is left out."""
+    """Combine y[a, where[a, n, b], b] with values[a, n, b], in order of n; out-of-range indices are skipped."""
 
     def reference(where: Any, values: Any, y: Any, start: Any = 0, stop: Any = None) -> Any:
         made, extent = y.copy(), y.shape[1]
@@ -224,17 +226,17 @@ def _written() -> tuple[KernelProperty, ...]:
     types = {"dtypes": {"T": [vk.i32], "U": [vk.i32], "I": [vk.i64, vk.i32]}}
     range_of = {"start": (0, "N-1"), "stop": (1, "N")}
     return (
-        KernelProperty(index.gather_last, lambda x, where: np.take_along_axis(x, where.astype(np.int64), axis=1), {
+        KernelProperty(gather_scatter.gather_last, lambda x, where: np.take_along_axis(x, where.astype(np.int64), axis=1), {
             "elements": {"where": ("0-E", "E-1")}, "dims": {"A": (1, 3), "E": (1, 20), "N": (1, 40)},
             "dtypes": {"T": [vk.f32], "I": [vk.i32, vk.i64]}}),
-        KernelProperty(index.scatter_alone, _write(np.subtract), {  # the order of combining shows
+        KernelProperty(gather_scatter.scatter_alone, _write(np.subtract), {  # not commutative, so the order shows
             "elements": {**around, **range_of, "COMBINE": [_away], "C": [vk.i32]}, **axes, **types}),
-        KernelProperty(index.scatter_line, _write_line, {
-            "elements": {**around, "COMBINE": [index.multiply], "C": [vk.i32]},
+        KernelProperty(gather_scatter.scatter_line, _write_line, {
+            "elements": {**around, "COMBINE": [gather_scatter.multiply], "C": [vk.i32]},
             "dims": {"E": (1, 9), "N": (0, 40)}, **types}),
-        KernelProperty(index.scatter_atomic, _write(np.add), {"elements": around, **axes, **types}),
-        KernelProperty(index.scatter_winners, _winners, {"elements": {**around, "last": [-1]}, **axes, **types}),
-        KernelProperty(index.scatter_last, _last, {"elements": {"last": (-1, "N-1")}, **axes, **types}),
+        KernelProperty(gather_scatter.scatter_atomic, _write(np.add), {"elements": around, **axes, **types}),
+        KernelProperty(gather_scatter.scatter_winners, _winners, {"elements": {**around, "last": [-1]}, **axes, **types}),
+        KernelProperty(gather_scatter.scatter_last, _last, {"elements": {"last": (-1, "N-1")}, **axes, **types}),
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Properties of kernels that sum along lines, in linear layers and in losses, and of copies across, each against NumPy."""
+"""Properties of kernels for reductions along rows, linear layers, losses and transposed copies, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 
 import vkjit as vk
 from tests.stdlib_properties.catalogue import KernelProperty, _running
-from vkjit.stdlib import linear, loss_mean, moments, partial, scan, transpose
+from vkjit.stdlib import partial_sums
+from vkjit.stdlib.elementwise import transpose
+from vkjit.stdlib.loss import mean
+from vkjit.stdlib.matmul import linear
+from vkjit.stdlib.rows import moments
+from vkjit.stdlib.scan_sort import scan
 
 __all__ = ["SUMS"]
 
@@ -17,9 +22,9 @@ _F32 = {"dtypes": [vk.f32]}
 _CHOICES = [False, True]
 _PEAKS = st.sampled_from([0.0] * 60 + [-5.0] * 60 + [200.0])
 _LENGTHS = [1, 31, 33, 127, 128, 129, 300]
-"""Lines around a workgroup of 32 invocations, and around four elements for each of them."""
+"""Row lengths around a workgroup of 32 invocations, and around four elements per invocation."""
 
-# -- along lines
+# -- along rows
 
 
 def _variance(x: Any, divisor: Any, ROOT: Any) -> Any:
@@ -41,7 +46,7 @@ def _along_lines() -> tuple[KernelProperty, ...]:
         KernelProperty(moments.variance(vk.f64), _variance, {
             "elements": {"divisor": (0.5, 9.0), "ACC": [vk.f32], "SUM": [vk.f64], "ROOT": [True], "SIZE": [32],
                          "x": (-9.0, 9.0)}, **lines, **_F32}, "variance, summed in f64"),
-        KernelProperty(moments.variance(vk.f32), _variance, {  # far from 0: no element may be missing from the mean
+        KernelProperty(moments.variance(vk.f32), _variance, {  # far from 0: shows elements missing from the mean
             "elements": {"divisor": (0.5, 9.0), "ACC": [vk.f32], "SUM": [vk.f32], "ROOT": [False], "SIZE": [32],
                          "x": (4096.0, 4104.0)}, **lines, **_F32}, "variance, far from 0"),
         KernelProperty(moments.variance_held(vk.f32), _variance, {
@@ -49,9 +54,9 @@ def _along_lines() -> tuple[KernelProperty, ...]:
                          "x": (-9.0, 9.0)}, **lines, "dims": {**lines["dims"], "R": [4, 128, 132, 256]}, **_F32}),
         KernelProperty(moments.log_sum_exp, _log_sum_exp, {
             "elements": {"ACC": [vk.f32], "SIZE": [32], "x": (-9.0, 9.0)}, **lines, **_F32}),
-        KernelProperty(moments.log_sum_exp, _log_sum_exp, {  # far apart, with infinities and NaN
+        KernelProperty(moments.log_sum_exp, _log_sum_exp, {  # widely spread, with infinities and NaN
             "elements": {"ACC": [vk.f32], "SIZE": [32]}, **lines, **_F32}, "log_sum_exp, special"),
-        KernelProperty(moments.log_sum_exp, _log_sum_exp, {  # exp of the greatest elements overflows: none may be missed
+        KernelProperty(moments.log_sum_exp, _log_sum_exp, {  # exp of the largest elements overflows
             "elements": {"ACC": [vk.f32], "SIZE": [32], "x": _PEAKS}, **lines,
             "dims": {"A": [3], "B": (1, 5), "R": [33, 128, 129, 300]}, **_F32}, "log_sum_exp, peaks"),
         KernelProperty(scan.running_four, _running, {
@@ -76,7 +81,7 @@ def _layers() -> tuple[KernelProperty, ...]:
     given = {"ACC": [vk.f32], "MUL_ADD": [vk.fma], **dict.fromkeys(("x", "weight", "bias", "g"), (-2.0, 2.0))}
     forward = {k: v for k, v in given.items() if k != "g"}
     backward = {k: v for k, v in given.items() if k not in ("weight", "bias")}
-    # each variant takes seconds to compile; what the sanitizer looks for is left to the operations
+    # each variant takes seconds to compile; the sanitizer checks them through operations
     quick = {"dims": sizes, "schedules": False, "sanitize": False, **_F32}
     return (
         KernelProperty(linear.linear_tiles, _linear, {"elements": {**forward, "BIASED": [True]}, **quick}),
@@ -102,7 +107,7 @@ def _cross_entropy(x: Any, target: Any, weight: Any, ignored: Any, WEIGHT: Any) 
 
 
 def _slopes(g: Any, inverse: Any, x: Any, target: Any, weight: Any, m: Any, s: Any, ignored: Any, WEIGHT: Any) -> Any:
-    """Targets that are no class give nothing, as the ignored one."""
+    """Invalid targets give gradients of 0, like the ignored one."""
     classes = x.shape[1]
     valid = (target >= 0) & (target < classes) & (target != ignored)
     factors = np.where(valid, g[0] * inverse[0], 0) * (weight[np.where(valid, target, 0)] if WEIGHT else 1.0)
@@ -119,13 +124,13 @@ def _losses() -> tuple[KernelProperty, ...]:
         return {"dtypes": {n: types[n] for n in names}}
 
     return (
-        KernelProperty(loss_mean.mean_by_group, _mean, {
+        KernelProperty(mean.mean_by_group, _mean, {
             "elements": rows, "dims": {"N": [1, 9, 255, 257, 600]}, **of("T", "A")}),
-        KernelProperty(loss_mean.mean_by_one, _mean, {"elements": rows, "dims": {"N": (1, 90)}, **of("T", "A")}),
-        KernelProperty(loss_mean.cross_entropy_by_group, _cross_entropy, {
+        KernelProperty(mean.mean_by_one, _mean, {"elements": rows, "dims": {"N": (1, 90)}, **of("T", "A")}),
+        KernelProperty(mean.cross_entropy_by_group, _cross_entropy, {
             "elements": {**scores, "target": (0, "C-1"), "ACC": [vk.f32]}, "where": _counts_some,
             "dims": {"N": [1, 9, 255, 257, 300], "C": (1, 12), "weight": "C"}, **of("T", "K", "W", "A")}),
-        KernelProperty(loss_mean.slopes_of_mean, _slopes, {
+        KernelProperty(mean.slopes_of_mean, _slopes, {
             "elements": {**scores, "target": (-1, "C"), "m": (0.0, 9.0), "s": (0.5, 3.0), "g": (-2.0, 2.0), "inverse": (0.1, 1.0),
                          "x": (-9.0, 3.0)},
             "dims": {"N": (1, 20), "C": (1, 12), "weight": "C"}, **of("G", "A", "T", "K", "W", "R")}),
@@ -133,21 +138,21 @@ def _losses() -> tuple[KernelProperty, ...]:
 
 
 def _counts_some(target: Any, ignored: Any) -> bool:
-    """Whether a row is left: the mean of none is NaN."""
+    """True if a row isn't ignored: the mean of no rows is NaN."""
     return bool((target != ignored).any())
 
 
-# -- copies across
+# -- transposed copies
 
 _CROSSED = {"dims": {"G": (1, 2), "I": (1, 70), "J": (1, 70)}, "dtypes": {"T": [vk.f32], "R": [vk.f32, vk.f16]}}
 
 SUMS: tuple[KernelProperty, ...] = (
     *_along_lines(), *_layers(), *_losses(),
     KernelProperty(transpose._through_shared, lambda x: x, _CROSSED),
-    KernelProperty(partial._sum_parts_together, lambda parts: parts.sum(axis=0), {
+    KernelProperty(partial_sums._sum_parts_together, lambda parts: parts.sum(axis=0), {
         "elements": {"SLICES": [8], "DOUBLINGS": [3]}, "dims": {"P": (1, 40), "N": (1, 70)},
         "dtypes": {"T": [vk.f32], "R": [vk.f32]}}),
-    KernelProperty(partial._sum_parts_of_two, lambda parts: (parts.sum(axis=0)[:15], parts.sum(axis=0)[15:]), {
+    KernelProperty(partial_sums._sum_parts_of_two, lambda parts: (parts.sum(axis=0)[:15], parts.sum(axis=0)[15:]), {
         "elements": {"SLICES": [8], "DOUBLINGS": [3]}, "dims": {"P": (1, 40), "N": [20], "Y": [15], "Z": [5]},
         "dtypes": {"T": [vk.f32], "R": [vk.f32]}}),
     KernelProperty(transpose._row_by_row, lambda x: x, {"elements": {"SIZE": [16]}, **_CROSSED}),

@@ -1,7 +1,7 @@
-"""Which properties launch which kernel.
+"""Find which properties launch which kernel.
 
-Leaves: `Known`s by name of the kernel. Running everything once takes a minute or two; what came of it is kept as JSON in a
-file that counts as long as neither the library nor the properties change.
+The result is a `Known` per kernel name. Running all properties once takes a minute or two, so the result is cached as
+JSON in a file that is valid as long as neither the library nor the properties change.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from pathlib import Path
 from tests.stdlib_properties.breaking import Place
 from tests.stdlib_properties.catalogue import KernelProperty
 from tests.stdlib_properties.coverage import STDLIB, launched, name_of
-from tests.stdlib_properties.more import ALL_KERNELS, ALL_OPERATIONS
 from tests.stdlib_properties.operations import check_case, is_present
-from vkjit.jit import Kernel
+from tests.stdlib_properties.suite import ALL_KERNELS, ALL_OPERATIONS
+from vkjit.launch.kernel import Kernel
 from vkjit.testing.checks import first_finding
 
 __all__ = ["Known", "survey"]
 
 _JUDGES = ("__main__", "breaking", "results")
-"""Files that say what becomes of mutants, not what launches a kernel."""
+"""Modules that judge mutants but don't affect which kernels are launched."""
 
 
 @dataclass
 class Known:
-    """A kernel, and what launches it."""
+    """A kernel, and the properties and operations that launch it."""
 
     kernel: Kernel
     direct: list[KernelProperty] = field(default_factory=list)
@@ -37,9 +37,9 @@ class Known:
 
 
 def survey(kept: Path | None = None) -> dict[str, Known]:
-    """All properties with the kernels that they launch. Raises SystemExit for one that fails.
+    """Return all kernels with the properties that launch them. Raises SystemExit if a property fails.
 
-    kept: a file with the answer; written where it is missing or out of date.
+    kept: a cache file, written if it is missing or out of date.
     """
     digest = _digest()
     if kept is not None and kept.exists():
@@ -57,12 +57,12 @@ def survey(kept: Path | None = None) -> dict[str, Known]:
 
 
 def _digest() -> str:
-    files = [f for f in (*STDLIB.glob("*.py"), *Path(__file__).parent.glob("*.py")) if f.stem not in _JUDGES]
+    files = [f for f in (*STDLIB.rglob("*.py"), *Path(__file__).parent.glob("*.py")) if f.stem not in _JUDGES]
     return hashlib.sha256(b"".join(f.read_bytes() for f in sorted(files))).hexdigest()
 
 
 def _run_all() -> dict[str, Known]:
-    """Runs all properties once, in the interpreter and on the devices that they name."""
+    """Run all properties once, on the interpreter and on the devices that they name."""
     found = _direct()
     for item in ALL_KERNELS:
         wrong = first_finding(
@@ -76,7 +76,7 @@ def _run_all() -> dict[str, Known]:
                 with launched() as seen:
                     check_case(operation, number, kind)
                     start = time.thread_time()
-                    check_case(operation, number, kind)  # by now it is compiled
+                    check_case(operation, number, kind)  # compiled by now
                 place = Place(operation, number, kind, time.thread_time() - start)
                 for name, kernel in seen.items():
                     found.setdefault(name, Known(kernel)).places.append(place)
@@ -101,8 +101,8 @@ def _restored(places: dict[str, list[list[object]]]) -> dict[str, Known]:
 
 
 def _kernel(name: str, places: list[Place]) -> Kernel:
-    """The kernel of that name; one that a factory makes is found where it is launched."""
-    module, _, function = name.partition(".")
+    """Return the kernel with a name; one made by a factory is taken from a launch."""
+    module, _, function = name.rpartition(".")
     held = getattr(importlib.import_module(f"vkjit.stdlib.{module}"), function, None)
     if isinstance(held, Kernel):
         return held

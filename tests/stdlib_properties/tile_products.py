@@ -1,4 +1,4 @@
-"""Properties of convolutions written with tiles, and of products of f32 in less precision."""
+"""Properties of tiled convolutions and of reduced-precision f32 products."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 import vkjit as vk
 from tests.stdlib_properties.operations import Operation
-from vkjit.stdlib import tile_conv
-from vkjit.stdlib.conv import Geometry
-from vkjit.stdlib.tile_conv import ConvPlan
+from vkjit.stdlib.conv import tile_plan
+from vkjit.stdlib.conv.geometry import Geometry
+from vkjit.stdlib.conv.tile_plan import ConvPlan
 
 __all__ = ["TILE_PRODUCTS"]
 
@@ -16,7 +16,7 @@ _PLAN = ConvPlan(16, 32, 16, 64)
 
 
 def _geometry(x: Any, w: Any) -> Geometry:
-    """Of a convolution with a padding of 1."""
+    """Return the geometry of a convolution with a padding of 1."""
     size, taps = tuple(x.shape[2:]), tuple(w.shape[2:])
     out = tuple(s + 3 - t for s, t in zip(size, taps, strict=True))
     lifted = [(1, *size), (1, *taps), (1, *out), (1, 1, 1), (0, 1, 1), (1, 1, 1)]
@@ -32,7 +32,7 @@ def _forward(F: Any, xp: Any, x: Any, w: Any) -> Any:
         return F.conv2d(x, w, padding=1)
     g = _geometry(x, w)
     y = vk.empty((x.shape[0], w.shape[0], *g.out))
-    tile_conv.convolve_by_tiles(_lifted(x), _lifted(w), None, y._array, g, _PLAN)
+    tile_plan.convolve_by_tiles(_lifted(x), _lifted(w), None, y._array, g, _PLAN)
     return y.reshape(*y.shape[:2], *g.out[1:])
 
 
@@ -40,7 +40,7 @@ def _input(F: Any, xp: Any, x: Any, w: Any, gy: Any) -> Any:
     if xp is not vk:
         return F.conv_transpose2d(gy, w, padding=1)
     gx = vk.empty((*x.shape[:2], 1, *x.shape[2:]))
-    tile_conv.input_gradient_by_tiles(_lifted(gy), _lifted(w), gx._array, _geometry(x, w), _PLAN)
+    tile_plan.input_gradient_by_tiles(_lifted(gy), _lifted(w), gx._array, _geometry(x, w), _PLAN)
     return gx.reshape(*x.shape)
 
 
@@ -48,7 +48,7 @@ def _weights(F: Any, xp: Any, x: Any, w: Any, gy: Any) -> Any:
     if xp is not vk:
         return F.conv2d(x.transpose(0, 1), gy.transpose(0, 1), padding=1).transpose(0, 1)
     gw = vk.empty((*w.shape[:2], 1, *w.shape[2:]))
-    tile_conv.weight_gradient_by_tiles(_lifted(x), _lifted(gy), gw._array, _geometry(x, w), _PLAN)
+    tile_plan.weight_gradient_by_tiles(_lifted(x), _lifted(gy), gw._array, _geometry(x, w), _PLAN)
     return gw.reshape(*w.shape)
 
 
@@ -69,14 +69,14 @@ def _wholes(most: int) -> Any:
     return lambda rng, shape: rng.integers(-most, most + 1, shape).astype("float32")
 
 
-_SMALL = {"matmul_precision.WORTH": 1}
+_SMALL = {"matmul.precision.WORTH": 1}
 
 TILE_PRODUCTS: tuple[Operation, ...] = (
     Operation("conv2d in tiles", _forward, [[(2, 3, 5, 6), (4, 3, 3, 3)], [(1, 2, 4, 7), (17, 2, 2, 3)]], gradients=False),
     Operation("conv2d in tiles, gradient of its input", _input, [[(2, 3, 5, 6), (4, 3, 3, 3), (2, 4, 5, 6)]], gradients=False),
     Operation("conv2d in tiles, gradient of its weights", _weights, [[(2, 3, 5, 6), (4, 3, 3, 3), (2, 4, 5, 6)]],
               gradients=False),
-    # whole numbers that two of bf16, or one, hold: results are exact
+    # integers that are sums of two bf16 numbers, or one: results are exact
     Operation("large products, high", _reduced("high"), [[(1, 9, 20), (1, 20, 12)]], ("gpu",), exact=True, gradients=False,
               fixed={0: _wholes(2000), 1: _wholes(8)}, limits=_SMALL),
     Operation("large products, high, turned", _reduced("high"), [[(1, 9, 20), (1, 20, 12)]], ("gpu",), exact=True,

@@ -1,4 +1,4 @@
-"""Properties of reductions, scans, transposes and gradients written with tiles, each against NumPy."""
+"""Properties of tiled reductions, scans, transposes and gradients, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import numpy as np
 
 import vkjit as vk
 from tests.stdlib_properties.catalogue import KernelProperty
-from vkjit.stdlib import tile_attention_gradient, tile_reduce, tile_rows_gradient, tile_transpose
+from vkjit.stdlib.attention import backward
+from vkjit.stdlib.elementwise import tile_transpose
+from vkjit.stdlib.rows import tile_reduce, tile_softmax_norm_backward
 
 __all__ = ["TILE_SUMS"]
 
@@ -18,7 +20,7 @@ _SCANNED = {"sum": np.cumsum, "prod": np.cumprod, "min": np.minimum.accumulate, 
 
 
 def _lines(kernel: Any, reference: Any, op: str, axis: int, y: str, result: Any = vk.f32) -> KernelProperty:
-    """A kernel along one axis of x (A x P x Q), by one operation."""
+    """Test a kernel along one axis of x (A x P x Q), with one operation."""
     elements = {
         "AXIS": [axis], "OP": [op], "REST": [tile_reduce.rest(op, vk.f32)], "ACC": [vk.f32], "BR": [16], "BB": [8],
         "x": (0.5, 1.5) if op == "prod" else (-9.0, 9.0),
@@ -60,7 +62,7 @@ def _norm_parameters(g: Any, x: Any, mean: Any, scale: Any) -> Any:
 
 
 def _chances(q: Any, k: Any, mask: Any, lse: Any, scale: Any, shift: Any, CAUSAL: Any, MASK: Any) -> Any:
-    """exp(score - lse), (B, H, M, N)."""
+    """Return exp(score - lse), (B, H, M, N)."""
     s = q @ np.swapaxes(k, 2, 3) * scale
     if MASK == "add":
         s = s + mask
@@ -107,19 +109,19 @@ TILE_SUMS: tuple[KernelProperty, ...] = (
     *_along_lines(),
     KernelProperty(tile_transpose.transpose, lambda x: np.swapaxes(x, 1, 2), {
         "elements": {"SPAN": [16]}, "dims": {"B": (1, 2), "M": (1, 40), "N": (1, 40)}, **_F32}, "tile_transpose"),
-    KernelProperty(tile_rows_gradient.softmax_gradient, _softmax_gradient, {
+    KernelProperty(tile_softmax_norm_backward.softmax_gradient, _softmax_gradient, {
         "elements": {"SIZE": [64], "LOG": [False, True], "ACC": [vk.f32], "g": (-3.0, 3.0), "y": (-3.0, 1.0)},
         "dims": {"R": (1, 3), "C": (1, 64)}, **_F32}, "softmax_gradient in tiles"),
-    KernelProperty(tile_rows_gradient.norm_gradient, _norm_gradient, {
+    KernelProperty(tile_softmax_norm_backward.norm_gradient, _norm_gradient, {
         "elements": {"SIZE": [64], "CENTER": [False, True], "g": (-3.0, 3.0), "x": (-9.0, 9.0), "w": (-2.0, 2.0),
                      "eps": (0.01, 0.5)},
         "dims": {"R": (1, 3), "C": (1, 64)}, **_F32}, "norm_gradient in tiles"),
-    KernelProperty(tile_rows_gradient.norm_parameters, _norm_parameters, {
+    KernelProperty(tile_softmax_norm_backward.norm_parameters, _norm_parameters, {
         "elements": {"BR": [16], "BC": [8], "g": (-3.0, 3.0), "x": (-9.0, 9.0), "mean": (-2.0, 2.0), "scale": (0.1, 2.0)},
         "dims": {"R": (1, 40), "C": (1, 20)}, **_F32}, "norm_parameters in tiles"),
-    KernelProperty(tile_attention_gradient.row_products, lambda x, y: (x * y).sum(axis=3), {
+    KernelProperty(backward.row_products, lambda x, y: (x * y).sum(axis=3), {
         "elements": {"SIZE": [16], "BM": [16], "x": (-2.0, 2.0), "y": (-2.0, 2.0)},
         "dims": {"B": (1, 2), "H": (1, 2), "M": (1, 20), "D": (1, 16)}, **_F32}),
-    _attention(tile_attention_gradient.query_gradient, _query_gradient),
-    _attention(tile_attention_gradient.key_gradients, _key_gradients),
+    _attention(backward.query_gradient, _query_gradient),
+    _attention(backward.key_gradients, _key_gradients),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Properties of kernels written with tiles, of those on cooperative matrices, and of random numbers, each against NumPy."""
+"""Properties of tile kernels, cooperative matrix kernels and random number generators, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from tests.stdlib_properties.operations import Operation
 from tests.stdlib_properties.philox import philox
 from tests.stdlib_properties.tile_products import TILE_PRODUCTS
 from vkjit.runtime.matrix_shapes import native_shape
-from vkjit.stdlib import matmul_matrices, matmul_vectors, random, tile_attention, tile_gemm, tile_rows
+from vkjit.stdlib.attention import forward
+from vkjit.stdlib.matmul import cooperative_plan, tiles, vec4
+from vkjit.stdlib.random import random
+from vkjit.stdlib.rows import tile_softmax_norm
 
 __all__ = ["TILE_KERNELS", "TILE_OPERATIONS"]
 
@@ -45,7 +48,7 @@ def _rows(kernel: Any, reference: Any) -> KernelProperty:
     return KernelProperty(kernel, reference, inputs, f"{kernel.name} in tiles")
 
 
-# -- products
+# -- matrix products
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 _ACTIVATED = {
@@ -53,7 +56,7 @@ _ACTIVATED = {
     "gelu": lambda x: 0.5 * x * (1 + _erf(x * math.sqrt(0.5))),
 }  # fmt: skip
 _TILE = {"BM": [16], "BN": [32], "BK": [16], "ACC": [vk.f32], "THREADS": [64], "a": (-2.0, 2.0), "b": (-2.0, 2.0)}
-_END = {"ACTIVATION": list(tile_gemm.ACTIVATIONS), "BIASED": [False, True], "bias": (-2.0, 2.0)}
+_END = {"ACTIVATION": list(tiles.ACTIVATIONS), "BIASED": [False, True], "bias": (-2.0, 2.0)}
 _SIZES = {"B": (1, 2), "M": (1, 33), "N": (1, 40), "K": (0, 35)}
 
 
@@ -86,7 +89,7 @@ def _views(turned: bool, reference: Any) -> KernelProperty:
     elements = {**_TILE, **_END, "A_TURNED": [turned], "B_TURNED": [turned]}
     label = "gemm_of_views, turned" if turned else "gemm_of_views"
     return KernelProperty(
-        tile_gemm.gemm_of_views, reference, {"elements": elements, "dims": {**_SIZES, **shapes}, **_F32}, label
+        tiles.gemm_of_views, reference, {"elements": elements, "dims": {**_SIZES, **shapes}, **_F32}, label
     )
 
 
@@ -109,7 +112,7 @@ def _attention(q: Any, k: Any, v: Any, scale: Any, shift: Any, CAUSAL: Any) -> A
 
 
 def _words(seed: Any, counter: Any, y: Any, stream: int = 0) -> Any:
-    """A word for each element, as many as `y` has."""
+    """Return a random word for each element of `y`."""
     return philox(int(seed), -(-len(y) // 4), int(counter), stream).reshape(-1)[: len(y)]
 
 
@@ -148,20 +151,20 @@ def _drawn(kernel: Any, reference: Any, dtype: Any = vk.f32, **elements: Any) ->
 
 
 TILE_KERNELS: tuple[KernelProperty, ...] = (
-    _rows(tile_rows.softmax, _softmax),
-    _rows(tile_rows.log_softmax, lambda x: np.log(_softmax(x))),
-    _rows(tile_rows.layer_norm, _layer_norm),
-    _rows(tile_rows.rms_norm, _rms_norm),
-    KernelProperty(tile_gemm.gemm, _gemm, {"elements": {**_TILE, **_END}, "dims": _SIZES, **_F32}),
+    _rows(tile_softmax_norm.softmax, _softmax),
+    _rows(tile_softmax_norm.log_softmax, lambda x: np.log(_softmax(x))),
+    _rows(tile_softmax_norm.layer_norm, _layer_norm),
+    _rows(tile_softmax_norm.rms_norm, _rms_norm),
+    KernelProperty(tiles.gemm, _gemm, {"elements": {**_TILE, **_END}, "dims": _SIZES, **_F32}),
     _views(False, _gemm),
     _views(True, _turned),
-    KernelProperty(tile_gemm.gemm_parts, _parts, {
+    KernelProperty(tiles.gemm_parts, _parts, {
         "elements": {**_TILE, "A_TURNED": [False], "B_TURNED": [False], "chunk": [16, 32]},
         "dims": {**_SIZES, "S": (1, 3), "a": "B M K", "b": "B K N"}, **_F32}),
-    KernelProperty(tile_gemm.gemm_of_parts, _of_parts, {
+    KernelProperty(tiles.gemm_of_parts, _of_parts, {
         "elements": {"BM": [16], "BN": [32], "ACC": [vk.f32], **_END, "parts": (-2.0, 2.0)},
         "dims": {"B": (1, 2), "M": (1, 33), "N": (1, 40), "S": (1, 3)}, **_F32}),
-    KernelProperty(tile_attention.attention, _attention, {
+    KernelProperty(forward.attention, _attention, {
         "elements": {"SIZE": [16], "BM": [16], "BN": [16], "CAUSAL": [False, True], "MASK": [""],
                      "scale": (0.1, 1.0), "shift": (-3, 20), "q": (-3.0, 3.0),
                      "k": (-3.0, 3.0), "v": (-3.0, 3.0)},
@@ -175,19 +178,19 @@ TILE_KERNELS: tuple[KernelProperty, ...] = (
 )  # fmt: skip
 
 
-# -- kernels for GPUs, launched as products
+# -- GPU kernels, launched as products
 
 
 def _in_vectors(_: Any, xp: Any, x: Any, y: Any) -> Any:
     if xp is not vk:
         return x @ y
     c = vk.zeros((x.shape[0], x.shape[1], y.shape[2]))
-    assert matmul_vectors.multiply_vectors(x._array, y._array, c._array)
+    assert vec4.multiply_vectors(x._array, y._array, c._array)
     return c
 
 
 def _on_matrices(halves: int) -> Any:
-    """Products of 8-bit integers on cooperative matrices, summed in 32 bits."""
+    """Multiply 8-bit integers with cooperative matrices and 32-bit accumulators."""
 
     def call(_: Any, xp: Any, x: Any, y: Any) -> Any:
         if xp is not vk:
@@ -195,8 +198,8 @@ def _on_matrices(halves: int) -> Any:
         c = vk.zeros((x.shape[0], x.shape[1], y.shape[2]), dtype=vk.i32)
         shape = native_shape(vk.device().caps.matrices, "i8", "i8", "i32")
         assert shape is not None
-        tile = matmul_matrices.TileShape(64, 64, 64, 2, 2, halves, early=halves > 1)
-        assert matmul_matrices.multiply_matrices(x._array, y._array, c._array, vk.i32, shape, tile)
+        tile = cooperative_plan.TileShape(64, 64, 64, 2, 2, halves, early=halves > 1)
+        assert cooperative_plan.multiply_matrices(x._array, y._array, c._array, vk.i32, shape, tile)
         return c
 
     return call
@@ -213,7 +216,7 @@ TILE_OPERATIONS: tuple[Operation, ...] = (
               ("gpu",), gradients=False),
     Operation("large products in vectors, turned", lambda F, xp, x, y: _in_vectors(F, xp, x.transpose(1, 2), y.transpose(1, 2)),
               [[(1, 20, 132), (1, 136, 20)]], ("gpu",), gradients=False),
-    Operation("large products on matrices", _on_matrices(1), [  # more tiles across than down; two slices and three
+    Operation("large products on matrices", _on_matrices(1), [  # more tiles across than down; two and three slices along K
         [(2, 80, 144), (2, 144, 160)], [(1, 64, 128), (1, 128, 64)], [(1, 64, 192), (1, 192, 64)]],
               ("gpu",), fixed=_FIXED, gradients=False),
     Operation("large products on matrices, early", _on_matrices(2), [

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import math
 
-from ..dtypes import boolean as bool
-from ..dtypes import f32 as float32
-from ..dtypes import f64 as float64
-from ..dtypes import i8 as int8
-from ..dtypes import i16 as int16
-from ..dtypes import i32 as int32
-from ..dtypes import i64 as int64
-from ..dtypes import u8 as uint8
-from ..dtypes import u16 as uint16
-from ..dtypes import u32 as uint32
-from ..dtypes import u64 as uint64
+from ..dtypes import (
+    boolean as bool,
+    f32 as float32,
+    f64 as float64,
+    i8 as int8,
+    i16 as int16,
+    i32 as int32,
+    i64 as int64,
+    u8 as uint8,
+    u16 as uint16,
+    u32 as uint32,
+    u64 as uint64,
+)
 from ..tensor import api as _api  # noqa: F401  # installs the methods of tensors
 from .creation import (
     arange,

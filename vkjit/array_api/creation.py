@@ -6,8 +6,8 @@ from typing import Any
 
 from .. import dtypes
 from ..errors import ArgumentError
-from ..tensor import creation, scans
 from ..tensor.dlpack import from_dlpack
+from ..tensor.ops import creation, triangles
 from ..tensor.tensor import Tensor
 
 __all__ = [
@@ -114,14 +114,14 @@ def meshgrid(*arrays: Tensor, indexing: str = "xy") -> list[Tensor]:
     """Return coordinate tensors of a grid. Raises ArgumentError if the types differ."""
     if len({a.dtype.name for a in arrays}) > 1:
         raise ArgumentError(f"meshgrid() takes tensors of one type, found {sorted({a.dtype.name for a in arrays})}")
-    return list(scans.meshgrid(*arrays, indexing=indexing))
+    return list(triangles.meshgrid(*arrays, indexing=indexing))
 
 
 def tril(x: Tensor, /, *, k: int = 0) -> Tensor:
     """Return the elements on and below the k-th diagonal, zeros elsewhere."""
-    return scans.tril(x, k)
+    return triangles.tril(x, k)
 
 
 def triu(x: Tensor, /, *, k: int = 0) -> Tensor:
     """Return the elements on and above the k-th diagonal, zeros elsewhere."""
-    return scans.triu(x, k)
+    return triangles.triu(x, k)

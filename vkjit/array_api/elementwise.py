@@ -6,10 +6,9 @@ from typing import Any
 
 from .. import dtypes
 from ..errors import DTypeError
-from ..tensor import arithmetic as a
-from ..tensor import elementwise as e
-from ..tensor.arithmetic_more import logaddexp, signbit
-from ..tensor.elementwise import (
+from ..tensor.ops import arithmetic as a, elementwise as e
+from ..tensor.ops.broadcast import broadcast_shapes
+from ..tensor.ops.elementwise import (
     acos,
     acosh,
     asin,
@@ -40,9 +39,9 @@ from ..tensor.elementwise import (
     tanh,
     trunc,
 )
-from ..tensor.iterate import broadcast_shapes
+from ..tensor.ops.special import logaddexp, signbit
+from ..tensor.ops.views import expand
 from ..tensor.tensor import Tensor
-from ..tensor.views import expand
 
 __all__ = [
     "abs",
@@ -170,14 +169,14 @@ def where(condition: Tensor, x1: Any, x2: Any, /) -> Tensor:
 
 def nextafter(x1: Tensor, x2: Tensor, /) -> Tensor:
     """Return the next representable value after x1 towards x2. Raises DTypeError for types other than f32 and f64."""
-    from ..stdlib import special
-    from ..tensor.maps import run_map
+    from ..stdlib.elementwise import special_functions
+    from ..tensor.ops.elementwise_launch import run_map
     from ..tensor.promotion import result_type
 
     dtype = result_type(x1, x2)
     if dtype not in (dtypes.f32, dtypes.f64):
         raise DTypeError(f"nextafter() takes f32 or f64, found {dtype!r}")
-    function = special.nextafter_f32 if dtype is dtypes.f32 else special.nextafter_f64
+    function = special_functions.nextafter_f32 if dtype is dtypes.f32 else special_functions.nextafter_f64
     return run_map(function, (x1, x2), dtype, dtype)
 
 

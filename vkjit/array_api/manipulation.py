@@ -6,9 +6,20 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..errors import ArgumentError, DTypeError, ShapeError
-from ..tensor import copies, indexing, linalg, products, shapes, sorting, statistics, views
-from ..tensor.reductions import sum as _sum
-from ..tensor.running import diff as _diff
+from ..tensor.ops import (
+    compaction,
+    copies,
+    gather,
+    matmul as linalg,
+    products,
+    repetition,
+    shapes,
+    sorting,
+    statistics,
+    views,
+)
+from ..tensor.ops.cumulative import diff as _diff
+from ..tensor.ops.reductions import sum as _sum
 from ..tensor.tensor import Tensor
 
 __all__ = [
@@ -86,7 +97,7 @@ def matrix_transpose(x: Tensor, /) -> Tensor:
 
 def repeat(x: Tensor, repeats: Any, /, *, axis: int | None = None) -> Tensor:
     """Repeat each element along an axis (None: of the flattened tensor)."""
-    return copies.repeat_interleave(x, repeats, axis)
+    return repetition.repeat_interleave(x, repeats, axis)
 
 
 def reshape(x: Tensor, /, shape: tuple[int, ...], *, copy: bool | None = None) -> Tensor:
@@ -113,7 +124,7 @@ def stack(arrays: Any, /, *, axis: int = 0) -> Tensor:
 
 def tile(x: Tensor, repetitions: tuple[int, ...], /) -> Tensor:
     """Tile x the given number of times along each axis."""
-    return copies.tile(x, repetitions) if repetitions else x.clone()
+    return repetition.tile(x, repetitions) if repetitions else x.clone()
 
 
 def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
@@ -137,19 +148,19 @@ def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
         if x.ndim != 1:
             raise ArgumentError(f"take() of {x.ndim} axes needs axis=")
         axis = 0
-    return indexing.index_select(x, axis, indices)
+    return gather.index_select(x, axis, indices)
 
 
 def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
     """Gather elements at the given indices along an axis."""
-    return indexing.take_along_dim(x, indices, axis)
+    return gather.take_along_dim(x, indices, axis)
 
 
 def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
     """Return the indices of nonzero elements, one vector per axis."""
     if x.ndim == 0:
         raise ShapeError("nonzero() takes a tensor with at least one axis")
-    return indexing.nonzero(x, as_tuple=True)  # type: ignore[no-any-return]
+    return compaction.nonzero(x, as_tuple=True)  # type: ignore[no-any-return]
 
 
 def searchsorted(x1: Tensor, x2: Any, /, *, side: str = "left", sorter: Tensor | None = None) -> Tensor:
@@ -217,10 +228,10 @@ def unique_all(x: Tensor, /) -> UniqueAll:
     """Return the distinct elements, the index of each one's first occurrence, the inverse indices, and the counts."""
     values, inverse, counts = statistics.unique(x, return_inverse=True, return_counts=True)
     order = sorting.argsort(views.reshape(x, (x.numel(),)), 0)
-    from ..tensor.running import cumsum
+    from ..tensor.ops.cumulative import cumsum
 
     starts: Any = cumsum(counts, 0) - counts
-    return UniqueAll(values, indexing.index_select(order, 0, starts), inverse, counts)
+    return UniqueAll(values, gather.index_select(order, 0, starts), inverse, counts)
 
 
 # -- products

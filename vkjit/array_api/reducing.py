@@ -7,10 +7,10 @@ from typing import Any
 
 from .. import dtypes
 from ..dtypes import DType
-from ..tensor import creation, reductions, running
-from ..tensor.copies import cat
+from ..tensor.ops import creation, cumulative, reductions
+from ..tensor.ops.copies import cat
+from ..tensor.ops.views import unsqueeze
 from ..tensor.tensor import Tensor
-from ..tensor.views import unsqueeze
 
 __all__ = [
     "all", "any", "argmax", "argmin", "count_nonzero", "cumulative_prod", "cumulative_sum", "max", "mean", "min", "prod",
@@ -114,11 +114,11 @@ def cumulative_sum(
     x: Tensor, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
 ) -> Tensor:
     """Return the cumulative sum along an axis; `include_initial` prepends 0."""
-    return _cumulative(running.cumsum, 0, x, axis, dtype, include_initial)
+    return _cumulative(cumulative.cumsum, 0, x, axis, dtype, include_initial)
 
 
 def cumulative_prod(
     x: Tensor, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
 ) -> Tensor:
     """Return the cumulative product along an axis; `include_initial` prepends 1."""
-    return _cumulative(running.cumprod, 1, x, axis, dtype, include_initial)
+    return _cumulative(cumulative.cumprod, 1, x, axis, dtype, include_initial)

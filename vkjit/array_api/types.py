@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes
-from ..devices import default_device, devices
-from ..devices import device as open_device
+from ..backends.selection import default_device, device as open_device, devices
 from ..dtypes import DType
 from ..errors import ArgumentError, DTypeError
-from ..tensor.promotion import promote_types
-from ..tensor.promotion import result_type as common_type
+from ..tensor.promotion import promote_types, result_type as common_type
 from ..tensor.tensor import Tensor
 
 __all__ = ["__array_namespace_info__", "astype", "can_cast", "finfo", "iinfo", "isdtype", "result_type"]

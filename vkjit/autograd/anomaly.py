@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 
 from ..errors import VkjitError
 from ..runtime.handles import new_lock
-from . import tape
-from .mode import set_grad_enabled, state
+from ..tensor.autograd import tape
+from ..tensor.autograd.mode import set_grad_enabled, state
 
 __all__ = ["detect_anomaly", "is_anomaly_enabled", "set_detect_anomaly"]
 
@@ -44,6 +44,27 @@ class Anomaly:
 
     check_nan: bool
     forward: bool
+
+    def vjp(self, node: tape.Node, gradients: Sequence[Any]) -> Sequence[Any]:
+        """Return the gradients of a node's operands. Raises VkjitError if one of them holds NaN."""
+        try:
+            results: Sequence[Any] = _unchecked(node.vjp, gradients)
+        except VkjitError as error:
+            raise VkjitError(
+                f"{error}\nThis is the gradient of {_title(node.name, node.params)}; {_origin(node)}"
+            ) from error
+        if not self.check_nan:
+            return results
+        for position, (result, need) in enumerate(zip(results, node.needs, strict=True)):
+            if need and _unchecked(_holds_nan, result):
+                shape = result.shape
+                nan_before = any(_unchecked(_holds_nan, g) for g in gradients)
+                came = " (what came to it holds NaN already: backward() was started with it)" if nan_before else ""
+                raise VkjitError(
+                    f"the gradient of operand {position} (shape {shape}) of {_title(node.name, node.params)} holds NaN{came}; "
+                    f"{_origin(node)}"
+                )
+        return results
 
 
 # -- source locations
@@ -100,8 +121,8 @@ def _origin(node: tape.Node) -> str:
 
 
 def _holds_nan(value: Any) -> bool:
-    from ..tensor.elementwise import isnan
-    from ..tensor.reductions import any as any_of
+    from ..tensor.ops.elementwise import isnan
+    from ..tensor.ops.reductions import any as any_of
     from ..tensor.tensor import Tensor
 
     if not isinstance(value, Tensor) or not value.dtype.is_float or not value.numel():
@@ -117,29 +138,6 @@ def _unchecked(call: Callable[..., Any], *args: Any, **params: Any) -> Any:
         return call(*args, **params)
     finally:
         state.watch = saved
-
-
-def checked_vjp(node: tape.Node, gradients: Sequence[Any]) -> Sequence[Any]:
-    """Return the gradients of a node's operands. Raises VkjitError if one of them holds NaN."""
-    mode: Anomaly = state.anomaly
-    try:
-        results: Sequence[Any] = _unchecked(node.vjp, gradients)
-    except VkjitError as error:
-        raise VkjitError(
-            f"{error}\nThis is the gradient of {_title(node.name, node.params)}; {_origin(node)}"
-        ) from error
-    if not mode.check_nan:
-        return results
-    for position, (result, need) in enumerate(zip(results, node.needs, strict=True)):
-        if need and _unchecked(_holds_nan, result):
-            shape = result.shape
-            nan_before = any(_unchecked(_holds_nan, g) for g in gradients)
-            came = " (what came to it holds NaN already: backward() was started with it)" if nan_before else ""
-            raise VkjitError(
-                f"the gradient of operand {position} (shape {shape}) of {_title(node.name, node.params)} holds NaN{came}; "
-                f"{_origin(node)}"
-            )
-    return results
 
 
 def watched(name: str, call: Callable[..., Any], args: tuple[Any, ...], params: dict[str, Any]) -> Any:

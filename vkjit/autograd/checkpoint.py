@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import ArgumentError
-from .mode import enable_grad, is_grad_enabled, no_grad, state
-from .tape import Node, backward_since, is_filling, mark, record, rule
+from ..tensor.autograd.mode import enable_grad, is_grad_enabled, no_grad, state
+from ..tensor.autograd.tape import Node, backward_since, is_filling, mark, record, rule
 
 __all__ = ["checkpoint"]
 
@@ -28,7 +28,7 @@ def checkpoint(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
         function = functools.partial(function, **options)
     if not is_grad_enabled():
         return function(*args)
-    from ..tensor import creation, random
+    from ..tensor.ops import creation, random
     from ..tensor.tensor import Tensor
 
     rng_state, cast = random.get_rng_state(), state.autocast
@@ -52,7 +52,7 @@ def _checkpoint(node: Node, *gradients: Any) -> Sequence[Any]:
         raise ArgumentError(
             "grad() can't go through checkpoint(): call backward(), which fills .grad of parameters too"
         )
-    from ..tensor import random
+    from ..tensor.ops import random
     from ..tensor.tensor import Tensor
 
     args = [node.input(i) for i in range(1, len(node.edges))]

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import ArgumentError
-from .mode import is_grad_enabled, set_grad_enabled
-from .tape import UNTRACKED, Node, record, rule
+from ..tensor.autograd.mode import is_grad_enabled, set_grad_enabled
+from ..tensor.autograd.tape import UNTRACKED, Node, record, rule
 
 __all__ = ["Context", "Function"]
 
@@ -101,7 +101,7 @@ class Function:
 
 def _zeros(shape: tuple[int, ...], dtype: Any, device: Any) -> Any:
     """Return zeros as the gradient of a result that received none."""
-    from ..tensor.creation import zeros
+    from ..tensor.ops.creation import zeros
 
     return zeros(shape, dtype=dtype, device=device)
 

@@ -16,18 +16,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import dtypes
-from ..arguments import bound_names
+from ..compiler.fingerprint import fingerprint, value_digest
 from ..errors import ArgumentError, VkjitError
-from ..frontend import ParamSpec, fingerprint, value_digest
+from ..frontend import ParamSpec
 from ..lang.control import Tune
-from ..runtime.interface import Device, DeviceArray, contiguous_strides
-from ..staging import element_type
-from . import records
+from ..launch.bind import bound_names
+from ..launch.host_arrays import element_type
+from ..runtime.device import Device, DeviceArray, contiguous_strides
+from . import storage
 from .problem import Candidate, Problem, key_of_device, tune
-from .records import Record
+from .storage import Record
 
 if TYPE_CHECKING:
-    from ..jit import Kernel
+    from ..launch.kernel import Kernel
 
 __all__ = ["Settings", "settings", "tune_kernel"]
 
@@ -83,7 +84,7 @@ def _apply(kernel: Kernel, choice: Choice) -> Settings:
 
 def settings(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Settings | None:
     """Return the tuned settings for a call, or None to use the defaults."""
-    if not records.enabled():
+    if not storage.enabled():
         return None
     choices = _open_choices(kernel, args, kwargs)
     if not choices:
@@ -92,7 +93,7 @@ def settings(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> S
     device = _device_of(args, kwargs)
     cache_key = (device, forms)
     if cache_key not in kernel.tuned:
-        record = records.load(_key(kernel, forms), *key_of_device(device))
+        record = storage.load(_key(kernel, forms), *key_of_device(device))
         best = record.best if record is not None else None
         stored = next((c for c in _choices(choices) if best is not None and _choice_text(c) == best.choice), None)
         kernel.tuned[cache_key] = _apply(kernel, stored) if stored is not None else None
@@ -101,7 +102,7 @@ def settings(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> S
 
 
 def _device_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Device:
-    from ..devices import default_device
+    from ..backends.selection import default_device
 
     for value in (*args, *kwargs.values()):
         array = getattr(value, "__vkjit_array__", value)

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import VkjitError
-from ..runtime.interface import Device
-from . import records
-from .records import Record, Row
+from ..runtime.device import Device
+from . import storage
+from .storage import Record, Row
 
 __all__ = ["Candidate", "Problem", "key_of_device", "tune"]
 
@@ -91,9 +91,9 @@ def tune(problem: Problem, budget: float) -> Record:
             if candidate is default:
                 expected = results
         record = record.with_row(row)
-        records.store(record)
+        storage.store(record)
     record = dataclasses.replace(_with_confirmed_times(problem, record), complete=True)
-    records.store(record)
+    storage.store(record)
     return record
 
 
@@ -118,7 +118,7 @@ def _with_confirmed_times(problem: Problem, record: Record) -> Record:
 def _stored_record(problem: Problem, device: str, driver: str) -> Record:
     """Return the stored record if it has the same default and only current candidates, else an empty one."""
     texts = {candidate.words for candidate in problem.candidates}
-    stored = records.load(problem.key, device, driver)
+    stored = storage.load(problem.key, device, driver)
     usable = stored is not None and stored.rows and stored.rows[0].choice == problem.candidates[0].words
     if stored is not None and usable and {row.choice for row in stored.rows} <= texts:
         return stored

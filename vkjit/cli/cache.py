@@ -6,7 +6,7 @@ import argparse
 import json
 import time
 
-from .. import cache
+from ..compiler import cache
 from ..errors import VkjitError
 
 __all__ = ["add_arguments", "run"]

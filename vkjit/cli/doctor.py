@@ -13,15 +13,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .. import cache, lang
-from ..devices import device, devices, use_device
+from .. import lang
+from ..backends.selection import device, devices, use_device
+from ..backends.vulkan.runtime import enumeration
+from ..backends.vulkan.runtime.physical_device import DeviceInfo
+from ..backends.vulkan.runtime.quirks import version_of
+from ..compiler import cache
 from ..dtypes import f32, i32
 from ..errors import VkjitError
-from ..jit import kernel
-from ..runtime import select
-from ..runtime.interface import Device
-from ..runtime.physical import DeviceInfo
-from ..runtime.quirks import version_of
+from ..launch.kernel import kernel
+from ..runtime.device import Device
 from ..spirv import tools
 
 __all__ = ["add_arguments", "run", "self_test"]
@@ -162,7 +163,7 @@ def _extras() -> list[str]:
 def run(arguments: argparse.Namespace) -> int:
     """Print the report. Exit code 1 if a device gives wrong results or none can be used."""
     failed = False
-    missing = select.driver_error() if devices() else None
+    missing = enumeration.driver_error() if devices() else None
     if missing is not None:
         print(f"Vulkan: none.\n  {missing}")
     chosen = [i for i in devices() if arguments.device is None or arguments.device in (str(i.index), i.name)]

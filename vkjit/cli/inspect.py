@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ..devices import device
+from ..api.inspection import guess_signature, inspect_signature
+from ..backends.selection import device
 from ..errors import ArgumentError
-from ..inspection import guess_signature, inspect_signature
-from ..jit import Kernel
+from ..launch.kernel import Kernel
 
 __all__ = ["add_arguments", "run"]
 

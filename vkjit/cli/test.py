@@ -16,10 +16,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..devices import device
+from ..backends.selection import device
 from ..errors import ArgumentError, CompileError, VkjitError
 from ..frontend import REQUIRED
-from ..jit import Kernel
+from ..launch.kernel import Kernel
 
 __all__ = ["add_arguments", "run"]
 
@@ -193,7 +193,7 @@ def _settings(arguments: argparse.Namespace, kernel: Kernel) -> dict[str, Any]:
 
 def _write(arguments: argparse.Namespace, kernels: dict[str, Kernel]) -> int:
     """Write a proposed test file."""
-    from ..testing.ghost import proposed_tests
+    from ..testing.ghostwriter import proposed_tests
 
     source = Path(arguments.target if Path(arguments.target).is_file() else arguments.target.rpartition(":")[0])
     target = Path(arguments.write) if arguments.write else source.with_name(f"test_{source.stem}.py")
@@ -206,7 +206,7 @@ def _write(arguments: argparse.Namespace, kernels: dict[str, Kernel]) -> int:
 
 def _mutate(arguments: argparse.Namespace, kernels: dict[str, Kernel]) -> int:
     """Print the mutation score. Exit code 1 if a mutant survives or a kernel's own tests fail."""
-    from ..testing.mutate.file import score_of_file
+    from ..testing.mutate.score_file import score_of_file
 
     module = load_module(arguments.target)
     killed = mutants = failed = 0

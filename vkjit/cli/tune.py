@@ -7,8 +7,8 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from ..autotune import records
-from ..autotune.records import Record
+from ..autotune import storage
+from ..autotune.storage import Record
 from ..errors import VkjitError
 
 __all__ = ["add_arguments", "run"]
@@ -40,19 +40,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the command. Exit code 1 if results can't be stored."""
     if arguments.clear:
-        print(f"forgot {records.clear()} files")
+        print(f"forgot {storage.clear()} files")
         return 0
     if arguments.take:
-        imported = records.ship(Path(arguments.take))
-        kept = sum(records.store(record) for record in imported)
+        imported = storage.ship(Path(arguments.take))
+        kept = sum(storage.store(record) for record in imported)
         print(f"took over {kept} of {len(imported)} results")
         return 0 if kept == len(imported) else 1
     if arguments.export:
-        print(f"wrote {records.export(Path(arguments.export), records.stored())} results to {arguments.export}")
+        print(f"wrote {storage.export(Path(arguments.export), storage.stored())} results to {arguments.export}")
         return 0
     if arguments.show:
-        return _show(list(records.stored()), as_json=arguments.json)
-    if not records.enabled():
+        return _show(list(storage.stored()), as_json=arguments.json)
+    if not storage.enabled():
         raise VkjitError("results can't be kept: VKJIT_TUNE=0 or VKJIT_CACHE=0 is set, or the cache can't be used")
     return _tune(arguments)
 
@@ -83,8 +83,8 @@ def _text(record: Record) -> str:
 
 def _tune(arguments: argparse.Namespace) -> int:
     from .. import dtypes
-    from ..devices import default_device, device
-    from ..stdlib import matmul_tuning
+    from ..backends.selection import default_device, device
+    from ..stdlib.matmul import tuning
 
     chosen = default_device() if arguments.device is None else device(_spec(arguments.device))
     sizes = arguments.size or [512]
@@ -94,7 +94,7 @@ def _tune(arguments: argparse.Namespace) -> int:
         raise VkjitError(f"no element type is named {unknown[0]!r}: expected one of {', '.join(dtypes.by_name)}")
     jobs = [(size, name) for size in sizes for name in names]
     for size, name in jobs:
-        record = matmul_tuning.tune_product(chosen, size, dtypes.by_name[name], arguments.budget / len(jobs))
+        record = tuning.tune_product(chosen, size, dtypes.by_name[name], arguments.budget / len(jobs))
         if record is None:
             print(f"product of {size} x {size} {name}: {chosen.name} has one way to do it")
             continue

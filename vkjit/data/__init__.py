@@ -6,7 +6,6 @@ workers.
 
 from . import transforms
 from .dataset import ArrayDataset, ConcatDataset, Dataset, Subset, Transformed, split
-from .describe import DatasetInfo, describe
 from .files import cifar10, csv, digits, mnist, raw
 from .images import ImageFolder, read_image
 from .loader import DataLoader
@@ -18,6 +17,7 @@ from .samplers import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
+from .summary import DatasetInfo, describe
 from .transforms import one_hot
 
 __all__ = [

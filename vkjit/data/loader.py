@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes
-from ..devices import device as open_device
+from ..backends.selection import device as open_device
 from ..errors import ArgumentError, VkjitError
 from ..tensor import api as _api  # noqa: F401  # installs the tensor methods
-from ..tensor import creation
-from .making import Maker, Workers, collate
-from .names import Named, refuse_others, resolved
-from .orders import Order, Orders
+from ..tensor.ops import creation
+from .batch_samplers import Order, Orders
+from .batch_workers import Maker, Workers, collate
 from .samplers import RandomSampler, SequentialSampler, as_array
+from .torch_options import Named, refuse_others, resolved
 
 __all__ = ["DataLoader", "collate"]
 

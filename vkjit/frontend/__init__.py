@@ -8,19 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .composites import expanded, fields_of, leaves_of
-from .dims import Dims, parse_dims
-from .elements import ElementArray
-from .fingerprint import Captures, fingerprint, value_digest
-from .function import DeviceFunction
-from .instances import naming_instance
-from .signature import ArrayArg, ConstArg, ScalarArg, Signature, exact
-from .spec import REQUIRED, Composite, KernelSpec, ParamSpec, describe, tune_choice
+from .signature.composites import expanded, fields_of, leaves_of
+from .signature.dims import Dims
+from .signature.dims_parser import parse_dims
+from .signature.elements import ElementArray
+from .signature.function import DeviceFunction
+from .signature.instances import naming_instance
+from .signature.signature import ArrayArg, ConstArg, ScalarArg, Signature, exact
+from .signature.spec import REQUIRED, Composite, KernelSpec, ParamSpec, describe, tune_choice
 
 __all__ = [
     "REQUIRED",
     "ArrayArg",
-    "Captures",
     "Composite",
     "ConstArg",
     "DeviceFunction",
@@ -34,13 +33,11 @@ __all__ = [
     "exact",
     "expanded",
     "fields_of",
-    "fingerprint",
     "leaves_of",
     "lower_kernel",
     "naming_instance",
     "parse_dims",
     "tune_choice",
-    "value_digest",
 ]
 
 if TYPE_CHECKING:

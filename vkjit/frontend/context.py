@@ -16,16 +16,17 @@ from ..dtypes import DType
 from ..errors import CompileError, InternalError, Loc
 from ..ir.builder import Builder
 from ..ir.core import Function, Module, Op, Region, Value
+from ..ir.ops import op_name
 from ..ir.types import Array
+from .kernel_values import Binding, Conflict, KernelValue, Unbound, describe_value
 from .scope import Scope
-from .signature import Signature
+from .signature.signature import Signature
 from .source import FunctionSource
 from .syntax import unsupported
-from .values import Binding, Conflict, KernelValue, Unbound, describe_value
 
 if TYPE_CHECKING:
-    from .carried import Knowledge
-    from .loops import LoopFrame
+    from .statements.loop_carried import Knowledge
+    from .statements.loop_frames import LoopFrame
 
 __all__ = [
     "Call",
@@ -236,7 +237,7 @@ class Context:
         """Return the shared or local array of a program point (and `label`), allocated at the function's entry."""
         key = (node, type_, label)
         if key not in self.allocations:
-            self.allocations[key] = Op(type_.space, [], [type_], {"type": type_}, None, self.loc(node))
+            self.allocations[key] = Op(op_name(type_.space), [], [type_], {"type": type_}, None, self.loc(node))
         return self.allocations[key].result
 
     def mark(self) -> tuple[int, int]:

@@ -7,40 +7,19 @@ from typing import TypeVar
 from ..dtypes import DType
 from ..errors import ArgumentError, CompileError
 from ..ir import types
+from ..ir.attributes import LAUNCH_FLAGS, FunctionAttrs
 from ..ir.core import Function, Module, Region, Value
 from ..ir.types import Array, Scalar, Type
-from . import (  # noqa: F401  (imported to register their lowerings)
-    atomics,
-    collectives,
-    device,
-    ids,
-    lazy_collectives,
-    loops,
-    mathematics,
-    matrices,
-    memory,
-    numpy_names,
-    printing,
-    promises,
-    random,
-    ranges,
-    records,
-    scans,
-    statements,
-    structs,
-    tiles,
-    tiles_reduce,
-    tiles_shape,
-    vectors,
-)
-from .composites import expanded
+from . import lowerings  # noqa: F401  # fills the registries of lowerings
 from .context import Context, Session
+from .kernel_values import Aggregate, Records
 from .resolve import captured
 from .scope import analyse
-from .signature import ArrayArg, ConstArg, ScalarArg, Signature
+from .signature.composites import expanded
+from .signature.signature import ArrayArg, ConstArg, ScalarArg, Signature
+from .signature.spec import KernelSpec, ParamSpec
 from .source import source_of
-from .spec import KernelSpec, ParamSpec
-from .values import Aggregate, Records
+from .values import struct_arrays
 
 __all__ = ["lower_kernel"]
 
@@ -83,15 +62,15 @@ def _bind_composites(ctx: Context, spec: KernelSpec, params: list[Value]) -> Non
         parts = [by_name[p.name] for p in spec.params[composite.first : composite.first + composite.count]]
         name, element = composite.parameter.name, composite.parameter.element
         if composite.parameter.kind == "scalar":
-            ctx.bind(name, records.value_of(ctx, element, iter(parts)))
+            ctx.bind(name, struct_arrays.value_of(ctx, element, iter(parts)))
             continue
         kind = parts[0].type
         assert isinstance(kind, Array)
-        ctx.bind(name, records.records(element, iter(parts), kind.rank - composite.axes))
+        ctx.bind(name, struct_arrays.records(element, iter(parts), kind.rank - composite.axes))
 
 
-def _attributes(spec: KernelSpec, signature: Signature, names: list[str], positions: list[int]) -> dict[str, object]:
-    attributes: dict[str, object] = {
+def _attributes(spec: KernelSpec, signature: Signature, names: list[str], positions: list[int]) -> FunctionAttrs:
+    attributes: FunctionAttrs = {
         "local_size": signature.local_size,
         "arg_index": tuple(positions),
         "param_names": tuple(names),
@@ -99,7 +78,7 @@ def _attributes(spec: KernelSpec, signature: Signature, names: list[str], positi
     }
     if spec.over is not None:
         attributes["over"] = spec.over
-    for flag in ("narrow", "aligned", "backward", "cut", "strict", "fast_math", "debug", "bounds"):
+    for flag in LAUNCH_FLAGS:
         if getattr(signature, flag):
             attributes[flag] = True
     if signature.sanitize:
@@ -199,7 +178,7 @@ def _over_index(ctx: Context, spec: KernelSpec) -> Value:
     fastest.
     """
     value = ctx.env[spec.over or ""].value  # type: ignore[union-attr]
-    array = records.first_array(value) if records.is_records(value) else value
+    array = struct_arrays.first_array(value) if struct_arrays.is_records(value) else value
     if not isinstance(array, Value) or not isinstance(array.type, Array):
         raise CompileError(f"over={spec.over!r}: that argument is no array", ctx.source.name_loc())
     b = ctx.builder

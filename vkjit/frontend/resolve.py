@@ -22,12 +22,12 @@ from ..errors import CompileError, Note
 from ..ir.core import Value
 from ..lang.control import Tune
 from ..lang.vectors import VectorType
-from .annotations import dtype_of
 from .context import Context, Place
-from .elsewhere import advice_on_capture, advice_on_name, advice_on_object, is_foreign_function
-from .names import MISSING, find_global, is_frozen
-from .spec import KernelSpec
-from .values import Binding, Conflict, KernelValue, Unbound
+from .kernel_values import Binding, Conflict, KernelValue, Unbound
+from .migration_hints import advice_on_capture, advice_on_name, advice_on_object, is_foreign_function
+from .signature.annotations import dtype_of
+from .signature.free_names import MISSING, find_global, is_frozen
+from .signature.spec import KernelSpec
 
 __all__ = ["MISSING", "capturable", "captured", "constant_fields", "find_global", "look_up"]
 

@@ -10,10 +10,10 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from ..devices import device as open_device
+from ..backends.selection import device as open_device
 from ..errors import ArgumentError
 from ..nn.config import Classes, from_config, to_config
-from ..nn.module import Module
+from ..nn.modules.module import Module
 from .format import PathLike, read
 from .tensors import save, upload
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from .. import staging
-from ..devices import device as open_device
+from ..backends.selection import device as open_device
 from ..errors import ArgumentError
-from ..runtime.interface import Device, DeviceArray, contiguous_strides
+from ..launch import host_arrays
+from ..runtime.device import Device, DeviceArray, contiguous_strides
 from ..tensor import api as _api  # noqa: F401  # installs the tensor methods
-from ..tensor import creation
+from ..tensor.memory import allocate
 from ..tensor.tensor import Tensor
 from .format import Contents, Entry, PathLike, read, write
 
@@ -42,7 +42,7 @@ def save(tensors: Mapping[str, Tensor], path: PathLike, metadata: Mapping[str, s
             raise ArgumentError(
                 f"{name!r} is a {type(tensor).__name__}, expected a tensor: save other values in a checkpoint"
             )
-        rows.append((name, tensor.dtype, np.asarray(staging.fetch(tensor._array)).reshape(tensor.shape)))
+        rows.append((name, tensor.dtype, np.asarray(host_arrays.fetch(tensor._array)).reshape(tensor.shape)))
     notes = dict(metadata or {})
     if not all(isinstance(key, str) and isinstance(value, str) for key, value in notes.items()):
         raise ArgumentError("metadata maps strings to strings: write other values as JSON")
@@ -64,7 +64,7 @@ def upload(contents: Contents, device: Any = None) -> dict[str, Tensor]:
     for name, entry in contents.entries.items():
         array = _adopted(contents, entry, target)
         if array is None:
-            array = creation.allocate(entry.shape, entry.dtype, target)
+            array = allocate(entry.shape, entry.dtype, target)
             if entry.end > entry.start:
                 target.write(array.buffer, 0, np.asarray(contents.data[entry.start : entry.end]))
         tensors[name] = Tensor(array)

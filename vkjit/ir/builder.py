@@ -8,21 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..dtypes import DType
 from ..errors import UNKNOWN, InternalError, Loc
 from . import types
+from .attributes import Attrs
 from .core import Op, Region, Value
-from .ops import OPS, OpInfo
+from .ops import OPS, OpInfo, OpName
 from .types import Array, Scalar, Type, Vector
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["Builder", "result_types"]
 
 _FIXED: dict[str, Type] = {"index": types.INDEX, "u32": types.U32, "i32": types.I32}
 
 
-def result_types(row: OpInfo, operands: Sequence[Value], attrs: dict[str, Any]) -> list[Type]:
+def result_types(row: OpInfo, operands: Sequence[Value], attrs: Attrs) -> list[Type]:
     """Return the result types of an operation according to the op table. Raises InternalError for structured
     operations, whose result types aren't in the table.
     """
@@ -55,11 +59,11 @@ class Builder:
 
     def op(
         self,
-        name: str,
+        name: OpName,
         *operands: Value,
         types: list[Type] | None = None,
         regions: list[Region] | None = None,
-        **attrs: Any,
+        **attrs: Unpack[Attrs],
     ) -> Op:
         """Create and append an operation. `types` are the result types, for structured operations only."""
         row = OPS.get(name)
@@ -70,7 +74,7 @@ class Builder:
         self.region.ops.append(created)
         return created
 
-    def emit(self, name: str, *operands: Value, **attrs: Any) -> Value:
+    def emit(self, name: OpName, *operands: Value, **attrs: Unpack[Attrs]) -> Value:
         """Create and append an operation with one result, and return the result."""
         return self.op(name, *operands, **attrs).result
 

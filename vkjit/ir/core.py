@@ -18,9 +18,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from ..errors import UNKNOWN, Loc, ReportSite
+from .attributes import Attrs, FunctionAttrs
+from .ops import OpName
 from .types import Type
 
 __all__ = ["Function", "Module", "Op", "Region", "Value"]
@@ -53,16 +54,16 @@ class Op:
 
     def __init__(
         self,
-        name: str,
+        name: OpName,
         operands: list[Value],
         result_types: list[Type],
-        attrs: dict[str, Any] | None = None,
+        attrs: Attrs | None = None,
         regions: list[Region] | None = None,
         loc: Loc = UNKNOWN,
     ) -> None:
         self.name = name
         self.operands = operands
-        self.attrs: dict[str, Any] = attrs if attrs is not None else {}
+        self.attrs: Attrs = attrs if attrs is not None else {}
         self.regions: list[Region] = regions if regions is not None else []
         self.results = [Value(t, self, i) for i, t in enumerate(result_types)]
         self.loc = loc
@@ -114,7 +115,7 @@ class Function:
     name: str
     body: Region
     result_types: list[Type] = field(default_factory=list)
-    attrs: dict[str, Any] = field(default_factory=dict)
+    attrs: FunctionAttrs = field(default_factory=FunctionAttrs)
     loc: Loc = UNKNOWN
 
     @property

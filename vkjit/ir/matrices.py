@@ -6,7 +6,10 @@ n), its operands have the uses a, b and acc, and elements are floats or integers
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from .core import Op, Value
+from .ops import OpName
 from .types import Array, Matrix, Scalar, Vector
 
 __all__ = ["LAYOUTS", "MAPS", "USES", "matrix_errors", "units_of"]
@@ -34,7 +37,12 @@ def matrix_errors(op: Op) -> list[str]:
         return errors
     if op.name in ("mat_load", "mat_store"):
         return _access_errors(op)
-    check = {"mat_fill": _fill_errors, "mat_mma": _product_errors, "mat_map": _map_errors, "mat_cast": _cast_errors}
+    check: dict[OpName, Callable[[Op], list[str]]] = {
+        "mat_fill": _fill_errors,
+        "mat_mma": _product_errors,
+        "mat_map": _map_errors,
+        "mat_cast": _cast_errors,
+    }
     return check[op.name](op)
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import struct
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from .. import dtypes
 from ..dtypes import DType
 from ..errors import UNKNOWN, CompileError, Loc, ReportSite
+from .attributes import Attrs, FunctionAttrs
 from .core import Function, Module, Op, Region, Value
 from .ops import OPS
 from .types import Array, Matrix, Scalar, Tile, Type, Vector
@@ -113,7 +114,7 @@ class _Reader:
         for op, operands in self.pending:
             op.operands = [self.operand(token) for token in operands]
         result_types = self.types(results.children[0]) if results else []
-        function_attrs = self.attributes(attrs.children[0]) if attrs else {}
+        function_attrs = cast("FunctionAttrs", self.attributes(attrs.children[0]) if attrs else {})
         return Function(str(name), region, result_types, function_attrs, self.location(loc))
 
     def operand(self, token: Any) -> Value:
@@ -139,7 +140,7 @@ class _Reader:
 
     def op(self, tree: Any) -> Op:
         defs, name, inputs, attrs, types, loc, regions = tree.children
-        op_attrs = self.attributes(attrs) if attrs else {}
+        op_attrs = cast("Attrs", self.attributes(attrs) if attrs else {})  # `verify` checks them
         operands: list[Any] = []
         for item in inputs.children if inputs else ():
             if item.data == "use":
@@ -150,9 +151,12 @@ class _Reader:
         names = defs.children if defs else []
         if len(names) != len(result_types):
             raise self.fail(f"{len(names)} results but {len(result_types)} types", name)
-        if "type" in _attribute_names(str(name)) and "type" not in op_attrs and len(result_types) == 1:
+        op_name = str(name)
+        if op_name not in OPS:
+            raise self.fail(f"no operation is named {op_name}", name)
+        if "type" in OPS[op_name].attrs and "type" not in op_attrs and len(result_types) == 1:
             op_attrs["type"] = result_types[0]
-        op = Op(str(name), [], result_types, op_attrs, None, self.location(loc))
+        op = Op(op_name, [], result_types, op_attrs, None, self.location(loc))
         for token, value in zip(names, op.results, strict=True):
             self.define(token, value)
         self.pending.append((op, operands))
@@ -222,11 +226,6 @@ class _Reader:
         if named is None:
             raise self.fail(f"no element type is named {token}", token)
         return named
-
-
-def _attribute_names(name: str) -> tuple[str, ...]:
-    row = OPS.get(name)
-    return row.attrs if row is not None else ()
 
 
 def _unquote(token: Any) -> str:

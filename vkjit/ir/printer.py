@@ -111,7 +111,7 @@ def attribute_text(value: Any) -> str:
     return f"?{value!r}"
 
 
-def _attributes(attrs: dict[str, Any]) -> str:
+def _attributes(attrs: Mapping[str, Any]) -> str:
     return "{" + ", ".join(f"{key} = {attribute_text(value)}" for key, value in sorted(attrs.items())) + "}"
 
 
@@ -160,7 +160,7 @@ class _Printer:
 
     @staticmethod
     def _implied(op: Op, key: str) -> bool:
-        return key == "type" and len(op.results) == 1 and op.attrs[key] == op.results[0].type
+        return key == "type" and len(op.results) == 1 and op.attrs["type"] == op.results[0].type
 
     def arguments(self, region: Region) -> str:
         return ", ".join(f"{self.value(a)}: {a.type}" for a in region.args)

@@ -13,6 +13,7 @@ from typing import Any
 
 from .builder import Builder
 from .core import Function, Module, Op, Region, Value
+from .ops import OpName
 
 __all__ = [
     "breaks_of",
@@ -33,7 +34,7 @@ __all__ = [
     "walk_with_parents",
 ]
 
-LOOPS = frozenset({"for", "loop"})
+LOOPS: frozenset[OpName] = frozenset({"for", "loop"})
 
 
 # -- queries
@@ -157,7 +158,7 @@ def clone_op(op: Op, mapping: dict[Value, Value]) -> Op:
     results.
     """
     operands = [mapping.get(value, value) for value in op.operands]
-    copy = Op(op.name, operands, [r.type for r in op.results], dict(op.attrs), None, op.loc)
+    copy = Op(op.name, operands, [r.type for r in op.results], op.attrs.copy(), None, op.loc)
     for old, new in zip(op.results, copy.results, strict=True):
         new.name = old.name
         mapping[old] = new
@@ -176,7 +177,7 @@ def clone_region(region: Region, mapping: dict[Value, Value]) -> Region:
 def clone_function(function: Function) -> Function:
     """Return a copy that shares nothing that a pass may change."""
     body = clone_region(function.body, {})
-    return Function(function.name, body, list(function.result_types), dict(function.attrs), function.loc)
+    return Function(function.name, body, list(function.result_types), function.attrs.copy(), function.loc)
 
 
 def clone_module(module: Module) -> Module:

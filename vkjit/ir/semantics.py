@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import DType
+from ._gen_op_names import OpName
 
 __all__ = ["MEANING", "cast", "quiet"]
 
@@ -222,7 +223,7 @@ def cast(x: Array, source: DType, target: DType) -> Array:
 _erf = _per_element(math.erf)
 _erfc = _per_element(math.erfc)
 
-MEANING: dict[str, Callable[..., Array]] = {
+MEANING: dict[OpName, Callable[..., Array]] = {
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,

@@ -6,12 +6,13 @@ least one axis; the region of a tile operation takes and yields single elements.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from .core import Op
+from .ops import OpName
 from .types import INDEX, Array, Scalar, Tile
 
-__all__ = ["HIGHEST_RANK", "broadcast_shape", "reduced_shape", "tile_errors"]
+__all__ = ["HIGHEST_RANK", "broadcast_shape", "permutation", "reduced_shape", "tile_errors"]
 
 HIGHEST_RANK = 4
 
@@ -48,6 +49,11 @@ def tile_errors(op: Op) -> list[str]:
     return _CHECKS[op.name](op)
 
 
+def permutation(op: Op) -> tuple[int, ...]:
+    """Return the axes of a `tile_transpose`."""
+    return tuple(axis for axis in op.attrs["axes"] if axis is not None)
+
+
 def _tile(op: Op, place: int = 0) -> Tile | None:
     kind = op.operands[place].type if place < len(op.operands) else None
     return kind if isinstance(kind, Tile) else None
@@ -57,7 +63,8 @@ def _region_errors(op: Op) -> list[str]:
     tiles = [value.type for value in op.operands if isinstance(value.type, Tile)]
     if len(tiles) != len(op.operands):
         return ["the operands have to be tiles; the region sees everything else by itself"]
-    shape = op.attrs["type"].shape if op.name == "tile_map" else tiles[0].shape if tiles else ()
+    result = op.results[0].type if op.results else None
+    shape = result.shape if isinstance(result, Tile) else tiles[0].shape if tiles else ()
     if broadcast_shape([shape, *(t.shape for t in tiles)]) != shape:
         return [f"the operands don't broadcast to {shape}"]
     expected = [INDEX] * len(shape) + [Scalar(t.dtype) for t in tiles]
@@ -65,7 +72,7 @@ def _region_errors(op: Op) -> list[str]:
         return [f"the region's arguments are not ({', '.join(map(str, expected))})"]
     terminator = op.regions[0].ops[-1] if op.regions[0].ops else None
     yields = [v.type for v in terminator.operands] if terminator is not None else []
-    expected_yield = [Scalar(op.attrs["type"].dtype)] if op.name == "tile_map" else []
+    expected_yield = [Scalar(result.dtype)] if isinstance(result, Tile) else []
     return [] if yields == expected_yield else [f"the region has to yield ({', '.join(map(str, expected_yield))})"]
 
 
@@ -114,9 +121,9 @@ def _reshape_errors(op: Op) -> list[str]:
 
 
 def _transpose_errors(op: Op) -> list[str]:
-    tile, target, axes = _tile(op), op.attrs["type"], op.attrs["axes"]
+    tile, target, axes = _tile(op), op.attrs["type"], permutation(op)
     if tile is None or sorted(axes) != list(range(len(tile.shape))):
-        return [f"attribute axes is {axes}: expected each axis once"]
+        return [f"attribute axes is {op.attrs['axes']}: expected each axis once"]
     expected = Tile(tile.dtype, tuple(tile.shape[a] for a in axes), tile.scope)
     return [] if target == expected else [f"the result is {target}, expected {expected}"]
 
@@ -128,7 +135,7 @@ def _get_errors(op: Op) -> list[str]:
     return [] if op.attrs["type"] == Scalar(tile.dtype) else [f"the result is {op.attrs['type']}"]
 
 
-_CHECKS = {
+_CHECKS: dict[OpName, Callable[[Op], list[str]]] = {
     "tile_map": _region_errors,
     "tile_each": _region_errors,
     "tile_load": _access_errors,

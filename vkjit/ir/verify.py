@@ -40,7 +40,7 @@ import functools
 
 from ..errors import InternalError
 from .core import Function, Module, Op, Region, Value
-from .ops import OPS, OpInfo
+from .ops import OPS, OpInfo, OpName
 from .printer import name_values, print_op
 from .rewrite import completes
 from .signature import signature_errors
@@ -49,7 +49,7 @@ from .types import Array, Scalar, Type, Vector
 __all__ = ["verify", "violations"]
 
 FORMS = ("high", "normal", "primitive")
-_LOOPS = ("for", "loop")
+_LOOPS: tuple[OpName, ...] = ("for", "loop")
 
 
 def verify(module: Module, form: str = "high") -> None:

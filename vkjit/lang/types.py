@@ -38,10 +38,7 @@ class ConstAnnotation:
 
 
 if TYPE_CHECKING:
-    from typing import Annotated as Array
-    from typing import Annotated as In
-    from typing import Annotated as InOut
-    from typing import Annotated as Out
+    from typing import Annotated as Array, Annotated as In, Annotated as InOut, Annotated as Out
 
     _Value = TypeVar("_Value")
     Const = Annotated[_Value, "compile-time constant"]

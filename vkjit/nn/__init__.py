@@ -1,8 +1,10 @@
 """Layers, losses and their building blocks under PyTorch's names, one family of layers per file."""
 
 from . import functional, init, utils
-from .activation import ELU, GELU, LeakyReLU, LogSoftmax, ReLU, Sigmoid, SiLU, Softmax, Softplus, Tanh
-from .activation_more import (
+from .config import from_config, to_config
+from .flow import Flow, flow
+from .modules.activation import ELU, GELU, LeakyReLU, LogSoftmax, ReLU, Sigmoid, SiLU, Softmax, Softplus, Tanh
+from .modules.activation_functions import (
     CELU,
     GLU,
     SELU,
@@ -22,19 +24,17 @@ from .activation_more import (
     Tanhshrink,
     Threshold,
 )
-from .attention import MultiheadAttention
-from .batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d
-from .config import from_config, to_config
-from .container import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
-from .convolution import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
-from .distance import Bilinear, CosineSimilarity, PairwiseDistance
-from .dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout
-from .embedding import Embedding, EmbeddingBag
-from .flow import Flow, flow
-from .instancenorm import InstanceNorm1d, InstanceNorm2d, InstanceNorm3d, LocalResponseNorm
-from .linear import Identity, Linear
-from .loss import BCELoss, BCEWithLogitsLoss, CrossEntropyLoss, L1Loss, MSELoss, NLLLoss, SmoothL1Loss
-from .loss_more import (
+from .modules.attention import MultiheadAttention
+from .modules.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d
+from .modules.container import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
+from .modules.convolution import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
+from .modules.distance import Bilinear, CosineSimilarity, PairwiseDistance
+from .modules.dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout
+from .modules.embedding import Embedding, EmbeddingBag
+from .modules.instancenorm import InstanceNorm1d, InstanceNorm2d, InstanceNorm3d, LocalResponseNorm
+from .modules.linear import Identity, Linear
+from .modules.loss import BCELoss, BCEWithLogitsLoss, CrossEntropyLoss, L1Loss, MSELoss, NLLLoss, SmoothL1Loss
+from .modules.loss_functions import (
     CosineEmbeddingLoss,
     CTCLoss,
     GaussianNLLLoss,
@@ -50,9 +50,9 @@ from .loss_more import (
     TripletMarginLoss,
     TripletMarginWithDistanceLoss,
 )
-from .module import Module
-from .normalization import GroupNorm, LayerNorm, RMSNorm
-from .padding import (
+from .modules.module import Module
+from .modules.normalization import GroupNorm, LayerNorm, RMSNorm
+from .modules.padding import (
     CircularPad1d,
     CircularPad2d,
     CircularPad3d,
@@ -69,8 +69,7 @@ from .padding import (
     ZeroPad2d,
     ZeroPad3d,
 )
-from .parameter import Parameter
-from .pooling import (
+from .modules.pooling import (
     AdaptiveAvgPool1d,
     AdaptiveAvgPool2d,
     AdaptiveAvgPool3d,
@@ -91,8 +90,8 @@ from .pooling import (
     MaxUnpool2d,
     MaxUnpool3d,
 )
-from .recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
-from .resample import (
+from .modules.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
+from .modules.resample import (
     ChannelShuffle,
     Fold,
     PixelShuffle,
@@ -102,15 +101,16 @@ from .resample import (
     UpsamplingBilinear2d,
     UpsamplingNearest2d,
 )
-from .shape import Flatten, Unflatten
-from .summary import Summary, summary
-from .transformer import (
+from .modules.shape import Flatten, Unflatten
+from .modules.transformer import (
     Transformer,
     TransformerDecoder,
     TransformerDecoderLayer,
     TransformerEncoder,
     TransformerEncoderLayer,
 )
+from .parameter import Parameter
+from .summary import Summary, summary
 
 __all__ = [
     "CELU",

@@ -13,14 +13,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from .. import dtypes
-from ..devices import device as open_device
-from ..devices import use_device
+from ..backends.selection import device as open_device, use_device
 from ..dtypes import DType
 from ..errors import ArgumentError, VkjitError
-from ..tensor import creation
+from ..tensor.ops import creation
 from ..tensor.tensor import Tensor
 from . import functional
-from .module import Module
+from .modules.module import Module
 from .parameter import Parameter
 
 __all__ = ["from_config", "to_config"]

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ..autograd.mode import no_grad, state
+from ..tensor.autograd.mode import no_grad, state
 from ..tensor.tensor import Tensor
-from .module import Module
+from .modules.module import Module
 from .summary import shown_size, table
 
 __all__ = ["Flow", "FlowRow", "flow"]

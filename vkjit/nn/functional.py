@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..tensor import elementwise
 from ..tensor.api import Tensor
-from ..tensor.nn_activation import (
+from ..tensor.nn.activation import (
     celu,
     glu,
     hardshrink,
@@ -25,11 +24,21 @@ from ..tensor.nn_activation import (
     tanhshrink,
     threshold,
 )
-from ..tensor.nn_attention import scaled_dot_product_attention
-from ..tensor.nn_bags import embedding_bag
-from ..tensor.nn_conv import conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d, conv_transpose3d
-from ..tensor.nn_ctc import ctc_loss
-from ..tensor.nn_distance import (
+from ..tensor.nn.attention import scaled_dot_product_attention
+from ..tensor.nn.composed import (
+    alpha_dropout,
+    bilinear,
+    feature_alpha_dropout,
+    local_response_norm,
+    lp_pool,
+    max_unpool,
+    multilabel_margin_loss,
+    rrelu,
+    triplet_margin_with_distance_loss,
+)
+from ..tensor.nn.conv import conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d, conv_transpose3d
+from ..tensor.nn.ctc_loss import ctc_loss
+from ..tensor.nn.distance import (
     cosine_embedding_loss,
     cosine_similarity,
     gaussian_nll_loss,
@@ -43,9 +52,10 @@ from ..tensor.nn_distance import (
     soft_margin_loss,
     triplet_margin_loss,
 )
-from ..tensor.nn_embedding import dropout, dropout1d, dropout2d, dropout3d, embedding, one_hot
-from ..tensor.nn_linear import linear
-from ..tensor.nn_loss import (
+from ..tensor.nn.embedding import dropout, dropout1d, dropout2d, dropout3d, embedding, one_hot
+from ..tensor.nn.embedding_bag import embedding_bag
+from ..tensor.nn.linear import linear
+from ..tensor.nn.loss import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
     cross_entropy,
@@ -56,19 +66,8 @@ from ..tensor.nn_loss import (
     nll_loss,
     smooth_l1_loss,
 )
-from ..tensor.nn_more import (
-    alpha_dropout,
-    bilinear,
-    feature_alpha_dropout,
-    local_response_norm,
-    lp_pool,
-    max_unpool,
-    multilabel_margin_loss,
-    rrelu,
-    triplet_margin_with_distance_loss,
-)
-from ..tensor.nn_norm import batch_norm, group_norm, instance_norm, layer_norm, rms_norm
-from ..tensor.nn_pool import (
+from ..tensor.nn.norm import batch_norm, group_norm, instance_norm, layer_norm, rms_norm
+from ..tensor.nn.pool import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
     adaptive_avg_pool3d,
@@ -82,9 +81,10 @@ from ..tensor.nn_pool import (
     max_pool2d,
     max_pool3d,
 )
-from ..tensor.nn_resample import channel_shuffle, fold, interpolate, pixel_shuffle, pixel_unshuffle, unfold
-from ..tensor.nn_softmax import log_softmax, softmax, softmin
-from ..tensor.scans import pad
+from ..tensor.nn.resample import channel_shuffle, fold, interpolate, pixel_shuffle, pixel_unshuffle, unfold
+from ..tensor.nn.softmax import log_softmax, softmax, softmin
+from ..tensor.ops import elementwise
+from ..tensor.ops.triangles import pad
 
 __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",

@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import dtypes
-from ..autograd.mode import no_grad
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..runtime.meta import META_KIND
-from ..tensor import creation, random
+from ..tensor.autograd.mode import no_grad
+from ..tensor.ops import creation, random
 from ..tensor.tensor import Tensor
 
 __all__ = [

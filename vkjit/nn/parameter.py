@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..autograd.tape import GradMeta
 from ..errors import ArgumentError
 from ..tensor import api as _api  # noqa: F401  # puts the methods on Tensor
-from ..tensor.repeats import only_values
+from ..tensor.autograd.tape import GradMeta
+from ..tensor.op_cache import only_values
 from ..tensor.tensor import Tensor
 
 __all__ = ["Parameter", "replace_memory"]

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..autograd.mode import no_grad
 from ..errors import ArgumentError
-from ..tensor import creation
+from ..tensor.autograd.mode import no_grad
+from ..tensor.ops import creation
 from ..tensor.tensor import Tensor
 from .parameter import replace_memory
 
 if TYPE_CHECKING:
-    from .module import Module
+    from .modules.module import Module
 
 __all__ = ["Incompatible", "as_host_values", "collect", "load"]
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ..autograd.mode import no_grad
+from ..tensor.autograd.mode import no_grad
 from ..tensor.tensor import Tensor
-from .module import Module
+from .modules.module import Module
 
 __all__ = ["LayerRow", "Summary", "Values", "summary"]
 

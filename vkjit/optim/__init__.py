@@ -2,11 +2,11 @@
 and formulas.
 """
 
+from ..nn.utils.clip_grad import clip_grad_norm_, clip_grad_value_
 from . import lr_scheduler
 from .adagrad import Adadelta, Adagrad
 from .adam import Adam, Adamax, AdamW, NAdam, RAdam
 from .averages import EMA
-from .clipping import clip_grad_norm_, clip_grad_value_
 from .grad_scaler import GradScaler
 from .lamb import LAMB
 from .lion import Lion

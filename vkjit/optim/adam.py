@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from ..stdlib import optimizer_rules as rules
-from ..tensor import creation
+from ..stdlib.optim import rules
+from ..tensor.ops import creation
 from ..tensor.tensor import Tensor
-from .batches import Plan
+from .multi_tensor import Plan
 from .optimizer import Group, Optimizer
 
 __all__ = ["Adam", "AdamW", "Adamax", "NAdam", "RAdam", "counted"]

@@ -6,10 +6,10 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ..autograd.mode import no_grad
 from ..dtypes import f32
 from ..errors import ArgumentError
-from ..tensor.creation import tensor
+from ..tensor.autograd.mode import no_grad
+from ..tensor.ops.creation import tensor
 from ..tensor.tensor import Tensor
 
 __all__ = ["EMA"]

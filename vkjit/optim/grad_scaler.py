@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from ..autograd.mode import no_grad
 from ..errors import ArgumentError, VkjitError
-from ..tensor import arithmetic, copies, elementwise, reductions
+from ..tensor.autograd.mode import no_grad
+from ..tensor.ops import arithmetic, copies, elementwise, reductions
 from .optimizer import Optimizer
 
 __all__ = ["GradScaler"]

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .. import dtypes
-from ..autograd.mode import no_grad
 from ..errors import ArgumentError
-from ..runtime.graph import is_capturing
-from ..stdlib import optimizer_rules as rules
-from ..tensor import arithmetic, creation
+from ..runtime.capture import is_capturing
+from ..stdlib.optim import rules
+from ..tensor.autograd.mode import no_grad
+from ..tensor.ops import arithmetic, creation
 from ..tensor.tensor import Tensor
 from .adam import counted
-from .batches import Plan
+from .multi_tensor import Plan
 from .optimizer import Group, Optimizer
 
 __all__ = ["LAMB"]

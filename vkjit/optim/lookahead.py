@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..autograd.mode import no_grad
 from ..errors import ArgumentError
+from ..tensor.autograd.mode import no_grad
 from ..tensor.tensor import Tensor
 from .optimizer import Group, Optimizer
 

@@ -1,14 +1,5 @@
 """Learning-rate schedulers under PyTorch's names."""
 
-from .lr_cycles import (
-    ChainedScheduler,
-    CosineAnnealingWarmRestarts,
-    CyclicLR,
-    MultiplicativeLR,
-    OneCycleLR,
-    PolynomialLR,
-    SequentialLR,
-)
 from .lr_schedules import (
     ConstantLR,
     CosineAnnealingLR,
@@ -19,6 +10,15 @@ from .lr_schedules import (
     MultiStepLR,
     ReduceLROnPlateau,
     StepLR,
+)
+from .lr_schedules_composite import (
+    ChainedScheduler,
+    CosineAnnealingWarmRestarts,
+    CyclicLR,
+    MultiplicativeLR,
+    OneCycleLR,
+    PolynomialLR,
+    SequentialLR,
 )
 
 __all__ = [

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ..autograd.mode import enable_grad, no_grad
 from ..errors import ArgumentError
-from ..runtime.graph import is_capturing
+from ..runtime.capture import is_capturing
 from ..tensor import api as _api  # noqa: F401  # puts the methods on Tensor
-from ..tensor import creation
+from ..tensor.autograd.mode import enable_grad, no_grad
+from ..tensor.ops import creation
 from ..tensor.tensor import Tensor
-from .batches import Batches, Plan
+from .multi_tensor import Batches, Plan
 
 __all__ = ["Group", "Optimizer"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ..stdlib import optimizer_rules as rules
+from ..stdlib.optim import rules
 from ..tensor.tensor import Tensor
 from .adam import counted
-from .batches import Plan
+from .multi_tensor import Plan
 from .optimizer import Group, Optimizer
 
 __all__ = ["RMSprop"]

@@ -13,40 +13,41 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..ir.core import Module
+from ..ir.ops import OpName
 from ..ir.verify import verify
-from ..runtime.interface import DeviceCaps
+from ..runtime.device import DeviceCaps
 from ..settings import switch
 from . import Pass
-from .assumptions import CheckAssumptions, DropAssumptions, UseAssumptions
-from .barriers import RemoveBarriers
-from .bounds import Bounds
-from .check_matrices import CheckMatrices
-from .check_promises import CheckPromises
-from .check_written import CheckWritten
-from .cse import CSE
-from .dce import DCE
-from .dead_stores import DeadStores
-from .fold import Fold
-from .fuse_multiply_add import FuseMultiplyAdd
-from .inline import Inline
-from .licm import LICM
-from .loop_guard import LoopGuard
-from .lower_access import LowerAccess
-from .lower_arithmetic import LowerArithmetic
-from .lower_atomics import LowerAtomics
-from .lower_bf16 import LowerBf16
-from .lower_exits import LowerExits
-from .lower_math import LowerMath
-from .narrow_index import NarrowIndex
-from .poison_shared import PoisonShared
-from .sanitize import DoubtPromises, Sanitize
-from .simplify_branches import SimplifyBranches
-from .sroa import ScalarReplacement
-from .strength_reduction import StrengthReduction
+from .analysis.check_matrices import CheckMatrices
+from .analysis.check_written import CheckWritten
+from .analysis.uniformity import CheckUniformity
+from .lowering.lower_access import LowerAccess
+from .lowering.lower_arithmetic import LowerArithmetic
+from .lowering.lower_atomics import LowerAtomics
+from .lowering.lower_bf16 import LowerBf16
+from .lowering.lower_exits import LowerExits
+from .lowering.lower_math import LowerMath
+from .sanitizer import DoubtPromises, Sanitize
 from .tiles import LowerTiles, options_for
-from .uniformity import CheckUniformity
-from .unroll import Unroll
-from .widen_access import WidenAccess
+from .transforms.assumptions import CheckAssumptions, DropAssumptions, UseAssumptions
+from .transforms.barrier_elimination import RemoveBarriers
+from .transforms.bounds_checks import Bounds
+from .transforms.check_uniform_assumptions import CheckPromises
+from .transforms.cse import CSE
+from .transforms.dce import DCE
+from .transforms.dead_stores import DeadStores
+from .transforms.fold import Fold
+from .transforms.fuse_multiply_add import FuseMultiplyAdd
+from .transforms.inline import Inline
+from .transforms.licm import LICM
+from .transforms.loop_guard import LoopGuard
+from .transforms.narrow_index import NarrowIndex
+from .transforms.poison_shared import PoisonShared
+from .transforms.simplify_branches import SimplifyBranches
+from .transforms.sroa import ScalarReplacement
+from .transforms.strength_reduction import StrengthReduction
+from .transforms.unroll import Unroll
+from .transforms.widen_access import WidenAccess
 from .workarounds.carry_words import CarryWords
 from .workarounds.hide_halves import HideHalves
 from .workarounds.hide_parity import HideParity
@@ -57,7 +58,7 @@ __all__ = ["LLVM_FLOATS", "AfterPass", "own_functions", "passes_for", "run"]
 AfterPass = Callable[[str, Module], None]
 """after_pass(name of the pass, module after it): a callback for `inspect` that must not change the module."""
 
-LLVM_FLOATS = frozenset({"min", "max", "copysign", "isfinite"})
+LLVM_FLOATS: frozenset[OpName] = frozenset({"min", "max", "copysign", "isfinite"})
 """Float operations that LLVM implements and SPIR-V doesn't."""
 
 _ONE_THREAD = frozenset({"cpu", "llvm-cpu", "interpreter"})
@@ -66,7 +67,7 @@ _ONE_THREAD = frozenset({"cpu", "llvm-cpu", "interpreter"})
 _SIMPLIFY: tuple[Pass, ...] = (Fold(), SimplifyBranches(), CSE(), Fold(), DCE())
 
 
-def own_functions(caps: DeviceCaps) -> frozenset[str]:
+def own_functions(caps: DeviceCaps) -> frozenset[OpName]:
     """Return the f32 functions that a device's back end implements itself, as accurately as the formulas."""
     return frozenset({"exp", "exp2"} if "native_exp" in caps.features else ())
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..dtypes import DType
 from ..errors import ShapeError
-from .places import shares_places
+from .self_overlap import shares_places
 
 if TYPE_CHECKING:
-    from .interface import Buffer, Device
+    from .device import Buffer, Device
 
 __all__ = ["ROW_ALIGNMENT", "DeviceArray", "Form", "contiguous_strides", "fresh_layout", "layout_of"]
 

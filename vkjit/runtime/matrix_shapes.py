@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .interface import MatrixShape
+from .device import MatrixShape
 
 __all__ = ["native_shape", "usable_shapes"]
 

@@ -16,8 +16,8 @@ import numpy.typing as npt
 from .. import dtypes
 from ..errors import ArgumentError
 from .artifact import KernelArtifact
+from .device import Buffer, Device, DeviceCaps, LoadedKernel
 from .handles import new_lock
-from .interface import Buffer, Device, DeviceCaps, LoadedKernel
 
 __all__ = ["META_KIND", "MetaBuffer", "MetaDevice", "meta_device"]
 

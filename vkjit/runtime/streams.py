@@ -12,11 +12,11 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, NoReturn
 
 from ..errors import ArgumentError, DeviceError
-from .graph import check_waiting
+from .capture import check_waiting
 
 if TYPE_CHECKING:
     from .artifact import KernelArtifact
-    from .interface import Device
+    from .device import Device
 
 __all__ = ["DeviceEvent", "DeviceStream", "ImmediateEvent", "ImmediateStream"]
 

@@ -1,6 +1,6 @@
 """Tensors: strided arrays on a device, the operations on them, and their methods.
 
-The package is callable: `vk.tensor(...)` calls `vkjit.tensor.creation.tensor`.
+The package is callable: `vk.tensor(...)` calls `vkjit.tensor.ops.creation.tensor`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ class _TensorPackage(ModuleType):
     """A module type that makes the package callable as `creation.tensor`."""
 
     def __call__(self, data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
-        """Return a new tensor with a copy of `data`; see `vkjit.tensor.creation.tensor`."""
+        """Return a new tensor with a copy of `data`; see `vkjit.tensor.ops.creation.tensor`."""
         from . import api
-        from .creation import tensor
+        from .ops.creation import tensor
 
         del api  # imported for its side effect: it installs the tensor methods
         return tensor(data, dtype, device, requires_grad)

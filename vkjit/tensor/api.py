@@ -7,68 +7,76 @@ Importing this module installs the methods of `Tensor` and the gradient rules. N
 from __future__ import annotations
 
 from .. import lang
-from ..autograd import rules as _rules  # noqa: F401  # fills the table of gradients
 from . import (
-    arithmetic,
-    arithmetic_more,
-    copies,
-    creation,
-    dlpack,
-    elementwise,
-    indexing,
-    linalg,
+    derivatives as _derivatives,  # noqa: F401  # fills the table of gradients
+    dlpack as _dlpack,
     methods,
-    nn_activation,
-    nn_attention,
-    nn_conv,
-    nn_embedding,
-    nn_norm,
-    nn_pool,
-    nn_softmax,
+    nn as _nn,
+    ops as _ops,
     outputs,
-    products,
-    random,
-    reductions,
-    running,
-    scans,
-    scattering,
-    shapes,
-    sorting,
-    statistics,
-    views,
 )
-from .arithmetic import *  # noqa: F403  # each module lists its public names
-from .arithmetic_more import *  # noqa: F403
-from .copies import *  # noqa: F403
-from .creation import *  # noqa: F403
-from .dlpack import *  # noqa: F403
-from .elementwise import *  # noqa: F403
-from .indexing import *  # noqa: F403
-from .linalg import *  # noqa: F403
-from .nn_activation import *  # noqa: F403
-from .nn_attention import *  # noqa: F403
-from .nn_conv import *  # noqa: F403
-from .nn_embedding import *  # noqa: F403
-from .nn_norm import *  # noqa: F403
-from .nn_pool import *  # noqa: F403
-from .nn_softmax import *  # noqa: F403
-from .products import *  # noqa: F403
-from .random import *  # noqa: F403
-from .reductions import *  # noqa: F403
-from .running import *  # noqa: F403
-from .scans import *  # noqa: F403
-from .scattering import *  # noqa: F403
-from .shapes import *  # noqa: F403
-from .sorting import *  # noqa: F403
-from .statistics import *  # noqa: F403
+from .dlpack import *  # noqa: F403  # each module lists its public names
+from .nn.activation import *  # noqa: F403
+from .nn.attention import *  # noqa: F403
+from .nn.conv import *  # noqa: F403
+from .nn.embedding import *  # noqa: F403
+from .nn.norm import *  # noqa: F403
+from .nn.pool import *  # noqa: F403
+from .nn.softmax import *  # noqa: F403
+from .ops.arithmetic import *  # noqa: F403
+from .ops.compaction import *  # noqa: F403
+from .ops.copies import *  # noqa: F403
+from .ops.creation import *  # noqa: F403
+from .ops.cumulative import *  # noqa: F403
+from .ops.elementwise import *  # noqa: F403
+from .ops.flat_indexing import *  # noqa: F403
+from .ops.gather import *  # noqa: F403
+from .ops.indexing import *  # noqa: F403
+from .ops.matmul import *  # noqa: F403
+from .ops.products import *  # noqa: F403
+from .ops.random import *  # noqa: F403
+from .ops.reductions import *  # noqa: F403
+from .ops.repetition import *  # noqa: F403
+from .ops.scatter import *  # noqa: F403
+from .ops.shapes import *  # noqa: F403
+from .ops.sorting import *  # noqa: F403
+from .ops.special import *  # noqa: F403
+from .ops.statistics import *  # noqa: F403
+from .ops.triangles import *  # noqa: F403
+from .ops.views import *  # noqa: F403
 from .tensor import Tensor
-from .views import *  # noqa: F403
 
 _MODULES = (
-    arithmetic, arithmetic_more, copies, creation, dlpack, elementwise, indexing, linalg, nn_activation, nn_attention,
-    nn_conv, nn_embedding, nn_norm, nn_pool, nn_softmax, products, random, reductions, running, scans, scattering, shapes,
-    sorting, statistics, views,
-)  # fmt: skip
+    _dlpack,
+    _nn.activation,
+    _nn.attention,
+    _nn.conv,
+    _nn.embedding,
+    _nn.norm,
+    _nn.pool,
+    _nn.softmax,
+    _ops.arithmetic,
+    _ops.compaction,
+    _ops.copies,
+    _ops.creation,
+    _ops.cumulative,
+    _ops.elementwise,
+    _ops.flat_indexing,
+    _ops.gather,
+    _ops.indexing,
+    _ops.matmul,
+    _ops.products,
+    _ops.random,
+    _ops.reductions,
+    _ops.repetition,
+    _ops.scatter,
+    _ops.shapes,
+    _ops.sorting,
+    _ops.special,
+    _ops.statistics,
+    _ops.triangles,
+    _ops.views,
+)
 _INTERNAL = frozenset({"as_dtype", "get_item", "set_item", "upload", "copy_", "fill_", "zero_", "next_seed", "mT"})
 
 __all__ = [  # noqa: PLE0604  # sorted() gives strings

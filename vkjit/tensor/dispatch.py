@@ -10,16 +10,15 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ..autograd import mode, tape
-from ..autograd.autocast import converted
-from ..autograd.mode import state
-from ..errors import ArgumentError, InternalError
-from .parts import check_written, record_written
-from .repeats import at_once, repeats, written
-from .repeats import repeated as again
+from ..errors import InternalError
+from .autograd import mode, tape
+from .autograd.autocast import converted
+from .autograd.mode import state
+from .op_cache import at_once, repeated as again, repeats, written
 from .tensor import Tensor
+from .view_tracking import check_written, record_written
 
-__all__ = ["OPERATIONS", "is_recording", "operation", "run_in_place"]
+__all__ = ["OPERATIONS", "handle_out", "is_recording", "operation", "run_in_place"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -81,15 +80,17 @@ def operation(name: str, *, repeated: bool = False) -> Callable[[F], F]:
     return register
 
 
-def _run_into(name: str, run: Callable[..., Any], operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    """Run an operation with its result written into the tensor `out`, or as usual if `out` is None."""
-    from . import outputs
+_run_into: Callable[[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+"""Runs an operation that is called with `out=`; see `handle_out`."""
 
-    if name not in outputs.NAMES:
-        raise ArgumentError(f"{name}() takes no out=: assign its result")
-    other_params = {key: value for key, value in params.items() if key != "out"}
-    out = params["out"]
-    return run(*operands, **other_params) if out is None else outputs.write(name, run, operands, other_params, out)
+
+def handle_out(run_into: Callable[[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]) -> None:
+    """Register the function that runs operations called with `out=`: run_into(name, operation, operands, params).
+
+    `outputs` provides it, which writes results with operations and so can't be imported here.
+    """
+    global _run_into
+    _run_into = run_into
 
 
 _REPEATED = frozenset({"add", "sub", "mul", "true_divide", "pow", "clamp", "clamp_low", "clamp_high", "lerp", "fill"})

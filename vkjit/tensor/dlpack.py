@@ -12,15 +12,18 @@ from __future__ import annotations
 import ctypes
 import math
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from .. import dtypes, foreign
-from ..devices import device as open_device
+from .. import dtypes
+from ..backends.selection import device as open_device
 from ..dtypes import DType
 from ..errors import ArgumentError, DTypeError
-from ..runtime.interface import Device, DeviceArray, contiguous_strides
+from ..interop import torch
+from ..runtime.device import Device, DeviceArray, contiguous_strides
+from .memory import allocate
 from .tensor import Tensor
 
 __all__ = ["from_dlpack"]
@@ -122,7 +125,7 @@ for _callback in (_DELETE, _DESTROY):  # never freed: other libraries may call t
 
 
 def device_of(x: Tensor) -> tuple[int, int]:
-    """Return the DLPack device of a tensor's memory: the CPU if it is host-visible, else a Vulkan device and its index."""
+    """Return the DLPack device: (1, 0), the CPU, if the memory is host-visible, else (7, index), Vulkan."""
     array = x.__vkjit_array__
     if array.device.host_view(array.buffer) is not None:
         return CPU, 0
@@ -130,9 +133,21 @@ def device_of(x: Tensor) -> tuple[int, int]:
 
 
 def export(
-    x: Tensor, *, max_version: tuple[int, int] | None, dl_device: tuple[int, int] | None, copy: bool | None
+    x: Tensor,
+    *,
+    stream: Any = None,
+    max_version: tuple[int, int] | None = None,
+    dl_device: tuple[int, int] | None = None,
+    copy: bool | None = None,
 ) -> Any:
-    """Return a capsule of the tensor; see `Tensor.__dlpack__`."""
+    """Return a DLPack capsule, for `numpy.from_dlpack`, `torch.from_dlpack` and the like.
+
+    No copy is made if the memory is host-visible (the `cpu` device, lavapipe, integrated GPUs); work launched so
+    far is complete. Elsewhere pass `dl_device=(1, 0)`, which copies. Raises BufferError for tensors that require a
+    gradient, types that DLPack lacks, and copies forbidden by `copy=False`.
+    """
+    if stream is not None:
+        raise BufferError(f"stream={stream!r}: memory of the CPU has no stream, leave it out")
     if x.requires_grad:
         raise BufferError("this tensor requires a gradient: export x.detach()")
     own_device = device_of(x)
@@ -174,9 +189,9 @@ def _on_host(x: Tensor, copied: bool) -> tuple[int, tuple[int, ...], Any]:
     array = x.__vkjit_array__
     memory = None if copied else array.device.host_view(array.buffer)
     if memory is None:
-        from .. import staging
+        from ..launch import host_arrays
 
-        values = staging.fetch(array)
+        values = host_arrays.fetch(array)
         return values.ctypes.data, contiguous_strides(x.shape), values
     array.device.synchronize()
     return int(memory.ctypes.data) + array.offset, array.strides, (memory, array.buffer)
@@ -230,14 +245,14 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
     if int(x.__dlpack_device__()[0]) != CPU:
         if isinstance(x, Tensor):
             return x.to(device=target, copy=True)
-        if foreign.is_torch(x):
+        if torch.is_torch(x):
             return _from_cuda(x, None if device is None else target, copy)
         raise ArgumentError(f"an array on DLPack device {tuple(x.__dlpack_device__())}: bring it to the CPU first")
     return _imported(_capsule_of(x), target, copy)
 
 
 def _from_cuda(x: Any, target: Device | None, copy: bool | None) -> Tensor:
-    array, shared = foreign.from_torch(x)
+    array, shared = torch.from_torch(x)
     if copy is False and not (shared and target in (None, array.device)):
         raise BufferError("PyTorch's own CUDA memory can't be imported, and copy=False forbids to copy it")
     return Tensor(array).to(device=array.device if target is None else target, copy=bool(copy) and shared)
@@ -294,8 +309,6 @@ def _tensor_around(
     if copy is False:
         reason = "it is read-only" if read_only else "kernels there can't work on this memory"
         raise BufferError(f"{target.name} needs a copy of this array ({reason}), and copy=False forbids it")
-    from .creation import allocate
-
     out = allocate(shape, dtype, target)
     size = math.prod(shape)
     if size:
@@ -304,3 +317,7 @@ def _tensor_around(
         target.write(out.buffer, 0, np.ascontiguousarray(view).reshape(-1).view(np.uint8))
     del owner
     return Tensor(out)
+
+
+METHODS: dict[str, Callable[..., Any]] = {"__dlpack__": export, "__dlpack_device__": device_of}
+"""Methods of `Tensor` by name."""

@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from .. import staging
-from ..autograd.tape import GradMeta
-from ..devices import default_device
+from ..backends.selection import default_device
 from ..errors import ArgumentError
-from ..runtime.graph import is_capturing
+from ..launch import host_arrays
+from ..runtime.capture import is_capturing
+from ..runtime.device import Buffer, Device, DeviceArray
 from ..runtime.handles import new_lock
-from ..runtime.interface import Buffer, Device, DeviceArray
+from .autograd.tape import GradMeta
 from .tensor import Tensor, Version
 
-__all__ = ["ManagedTensor", "manage"]
+__all__ = ["ManagedTensor", "make_managed"]
 
 _CHUNK_BYTES = 64 << 20
 """Chunk size in bytes for transfers between devices, which go through host memory."""
@@ -121,7 +121,7 @@ class ManagedTensor(Tensor):
         buffer = managed_view.home.buffer
         array = managed_view.array
         current = DeviceArray(buffer, array.offset, array.dtype, array.shape, array.strides)
-        values = staging.fetch(current).reshape(array.shape)
+        values = host_arrays.fetch(current).reshape(array.shape)
         return (values.astype(np.uint32) << np.uint32(16)).view(np.float32) if array.dtype.name == "bf16" else values
 
 
@@ -148,12 +148,7 @@ def _fill(x: Tensor, place: _ManagedView, version: Version | None) -> None:
     x.meta = GradMeta(place.array.shape, place.array.dtype, place.array.device)
 
 
-def manage(x: Tensor, data: Any) -> None:
-    """Turn a newly created tensor object into a managed tensor with a copy of `data`: a number, nested lists, a NumPy
-    array or a tensor.
-    """
-    from .creation import tensor
-
-    array = tensor(data, device=default_device()).contiguous()._array
+def make_managed(x: Tensor, array: DeviceArray) -> None:
+    """Turn a newly created tensor object into a managed tensor that takes over the array's memory."""
     x.__class__ = ManagedTensor
     _fill(x, _ManagedView(_MigratingBuffer(array.buffer), array), None)

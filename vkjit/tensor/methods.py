@@ -10,28 +10,35 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import dtypes, lang
+from ..backends.selection import default_device
 from ..lang import _stub
-from . import (
+from . import dlpack, view_tracking
+from .managed import make_managed
+from .nn import softmax
+from .ops import (
     arithmetic,
-    arithmetic_more,
+    compaction,
     copies,
     creation,
+    cumulative,
     elementwise,
+    flat_indexing,
+    gather,
     indexing,
     inplace,
-    inplace_more,
+    inplace_copies,
     inplace_shapes,
-    linalg,
-    nn_softmax,
+    matmul,
     products,
     random,
     reductions,
-    running,
-    scans,
-    scattering,
+    repetition,
+    scatter,
     shapes,
     sorting,
+    special,
     statistics,
+    triangles,
     views,
 )
 from .outputs import with_out
@@ -44,7 +51,7 @@ _METHODS: tuple[tuple[Any, str], ...] = (
         elementwise,
         (
             "abs acos acosh asin asinh atan atanh bitwise_not ceil cos cosh elu erf erfc exp exp2 expm1 floor frac "
-            "gelu isfinite isinf isnan leaky_relu log log10 log1p log2 logical_not logit neg reciprocal relu round "
+            "gelu isfinite isinf isnan leaky_relu log log10 log1p log2 logical_not neg reciprocal relu round "
             "rsqrt sigmoid sign silu sin sinh softplus sqrt square tan tanh trunc"
         ),
     ),
@@ -63,27 +70,28 @@ _METHODS: tuple[tuple[Any, str], ...] = (
             "select split squeeze swapaxes swapdims t transpose unbind unflatten unsqueeze view view_as"
         ),
     ),
-    (copies, "clone contiguous copy_ fill_ repeat repeat_interleave roll tile to zero_"),
+    (copies, "clone contiguous copy_ fill_ roll to zero_"),
+    (repetition, "repeat repeat_interleave tile"),
     (
         reductions,
         ("all allclose amax amin any argmax argmin count_nonzero equal logsumexp max mean min norm prod std sum var"),
     ),
-    (nn_softmax, "softmax log_softmax"),
-    (linalg, "addmm baddbmm bmm dot matmul mm mv outer trace"),
-    (scans, "tril triu"),
-    (running, "cummax cummin cumprod cumsum diff logcumsumexp"),
+    (softmax, "softmax log_softmax"),
+    (matmul, "addmm baddbmm bmm dot matmul mm mv outer trace"),
+    (triangles, "tril triu"),
+    (cumulative, "cummax cummin cumprod cumsum diff logcumsumexp"),
     (
-        arithmetic_more,
+        special,
         (
             "addcdiv addcmul clamp_max clamp_min deg2rad erfinv float_power gcd heaviside isneginf isposinf isreal lcm "
-            "ldexp logaddexp logaddexp2 nan_to_num rad2deg sgn signbit sinc"
+            "ldexp logaddexp logaddexp2 logit nan_to_num rad2deg sgn signbit sinc"
         ),
     ),
     (products, "addbmm addmv addr cross inner kron vdot"),
-    (
-        scattering,
-        "index_copy index_fill index_put index_reduce masked_scatter put scatter_reduce take",
-    ),
+    (gather, "gather index_select take_along_dim"),
+    (scatter, "index_add index_copy index_fill index_reduce scatter scatter_add scatter_reduce"),
+    (flat_indexing, "index_put masked_scatter put take"),
+    (compaction, "masked_select nonzero"),
     (
         shapes,
         (
@@ -99,7 +107,6 @@ _METHODS: tuple[tuple[Any, str], ...] = (
         statistics,
         "aminmax bincount dist histc nanmean nansum unique unique_consecutive",
     ),
-    (indexing, "gather index_add index_select masked_select nonzero scatter scatter_add take_along_dim"),
 )
 
 
@@ -120,7 +127,7 @@ def _operators() -> dict[str, Callable[..., Any]]:
         "and": a.bitwise_and,
         "or": a.bitwise_or,
         "xor": a.bitwise_xor,
-        "matmul": linalg.matmul,
+        "matmul": matmul.matmul,
         "lshift": a.bitwise_left_shift,
         "rshift": a.bitwise_right_shift,
     }
@@ -205,13 +212,30 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
     return copies.copy_(self, random.bernoulli(self.detach(), p, generator=generator))
 
 
+def manage(self: Tensor, data: Any) -> None:
+    """Turn a newly created tensor object into a managed tensor with a copy of `data`: a number, nested lists, a NumPy
+    array or a tensor.
+    """
+    make_managed(self, creation.tensor(data, device=default_device()).contiguous()._array)
+
+
+NAMED: dict[str, Callable[..., Any]] = {
+    **view_tracking.METHODS,
+    **dlpack.METHODS,
+    **inplace_shapes.METHODS,
+    **inplace_copies.METHODS,
+    **inplace.METHODS,
+    "_manage": manage,
+}
+"""Methods whose functions have another name."""
+
+
 def install() -> None:
     """Install the operators and methods on `Tensor`; called once, by `api`."""
     for module, names in _METHODS:
         for name in names.split():
             setattr(Tensor, name, getattr(module, name))
-    in_place = {**inplace_shapes.METHODS, **inplace_more.METHODS, **inplace.METHODS}
-    for name, function in (*_operators().items(), *in_place.items()):
+    for name, function in {**_operators(), **NAMED}.items():
         setattr(Tensor, name, function)
     for name, dtype in _CONVERSIONS.items():
         setattr(Tensor, name, _converted(dtype))
@@ -236,7 +260,7 @@ def install() -> None:
 
 def register_shared_names() -> None:
     """Register the tensor functions to which names of the kernel language resolve on the host."""
-    for module in (elementwise, arithmetic, reductions, random, views, copies, linalg, indexing, creation):
+    for module in (elementwise, arithmetic, reductions, random, views, copies, matmul, creation):
         for name in module.__all__:
             stub = getattr(lang, name, None)
             if stub is not None:

@@ -12,12 +12,12 @@ import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..autograd.mode import state
-from ..autograd.tape import GradMeta
 from ..errors import ArgumentError, DTypeError, ShapeError
-from ..stdlib import functions
-from . import maps
-from .dispatch import OPERATIONS
+from ..stdlib.elementwise import functions
+from .autograd.mode import state
+from .autograd.tape import GradMeta
+from .dispatch import OPERATIONS, handle_out
+from .ops import elementwise_launch
 from .promotion import category
 from .tensor import Tensor
 
@@ -74,6 +74,18 @@ def with_out(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     parameters = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
     run.__signature__ = signature.replace(parameters=[*parameters, option])  # type: ignore[attr-defined]
     return run
+
+
+def _run_into(name: str, run: Callable[..., Any], operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    """Run an operation with its result written into the tensor `out`, or as usual if `out` is None."""
+    if name not in NAMES:
+        raise ArgumentError(f"{name}() takes no out=: assign its result")
+    other_params = {key: value for key, value in params.items() if key != "out"}
+    out = params["out"]
+    return run(*operands, **other_params) if out is None else write(name, run, operands, other_params, out)
+
+
+handle_out(_run_into)
 
 
 def write(name: str, call: Callable[..., Any], args: tuple[Any, ...], params: dict[str, Any], out: Any) -> Any:
@@ -144,12 +156,12 @@ def _check(name: str, produced: Tensor, target: Tensor) -> None:
             "without elements, which takes any"
         )
     if produced.shape == target.shape:
-        maps.refuse_overlap(target)
+        elementwise_launch.refuse_overlap(target)
 
 
 def _store(produced: Tensor, target: Tensor, given: list[Tensor]) -> None:
     if produced.shape == target.shape:
-        maps.write_map(functions.identity, (produced,), target, target.dtype)
+        elementwise_launch.write_map(functions.identity, (produced,), target, target.dtype)
         target.bump_version()
         return
     stored = produced.to(target.dtype)

@@ -7,7 +7,6 @@ buffer, and a `GradMeta`. Operators and methods are installed by the modules tha
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable, Sequence
 from types import MemberDescriptorType
@@ -16,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from .. import staging
-from ..autograd.mode import state
-from ..autograd.tape import UNTRACKED, GradMeta, RemovableHandle, backward
 from ..dtypes import DType
 from ..errors import ArgumentError, DTypeError
-from ..runtime.interface import Device, DeviceArray
+from ..launch import extensions, host_arrays
+from ..runtime.device import Device, DeviceArray
+from .autograd.mode import state
+from .autograd.tape import UNTRACKED, GradMeta, RemovableHandle, backward
 
 if TYPE_CHECKING:
     from ._gen_methods import TensorMethods
@@ -80,9 +79,7 @@ class Tensor(TensorMethods):
         `ManagedTensor`.
         """
         if managed:
-            from .managed import manage
-
-            manage(self, array)
+            self._manage(array)
             return
         if not isinstance(array, DeviceArray):
             raise ArgumentError(
@@ -226,23 +223,6 @@ class Tensor(TensorMethods):
         meta = GradMeta(self.shape, self.dtype, self.device)
         meta.retains_grad = self.meta.retains_grad
         self.meta = meta
-
-    def follow(self) -> None:
-        """Update a stale view's autograd history to be a view of its root's current value.
-
-        Raises VkjitError if that isn't possible.
-        """
-        from .parts import follow
-
-        if self._history != self._version.recorded:
-            follow(self)
-
-    def _follow_if_known(self) -> None:
-        """Call `follow` if possible, for queries that must not raise."""
-        from .parts import can_follow, follow
-
-        if can_follow(self):
-            follow(self)
 
     @property
     def requires_grad(self) -> bool:
@@ -391,7 +371,7 @@ class Tensor(TensorMethods):
         return self._fetch()
 
     def _fetch(self) -> npt.NDArray[Any]:
-        values = staging.fetch(self._array).reshape(self.shape)
+        values = host_arrays.fetch(self._array).reshape(self.shape)
         if self.dtype.name != "bf16":
             return values
         widened: npt.NDArray[Any] = (values.astype(np.uint32) << np.uint32(16)).view(np.float32)
@@ -403,32 +383,6 @@ class Tensor(TensorMethods):
         values = self._fetch()
         return values if dtype is None else values.astype(dtype, copy=False)
 
-    def __dlpack__(
-        self,
-        *,
-        stream: Any = None,
-        max_version: tuple[int, int] | None = None,
-        dl_device: tuple[int, int] | None = None,
-        copy: bool | None = None,
-    ) -> Any:
-        """Return a DLPack capsule, for `numpy.from_dlpack`, `torch.from_dlpack` and the like.
-
-        No copy is made if the memory is host-visible (the `cpu` device, lavapipe, integrated GPUs); work launched so
-        far is complete. Elsewhere pass `dl_device=(1, 0)`, which copies. Raises BufferError for tensors that require a
-        gradient, types that DLPack lacks, and copies forbidden by `copy=False`.
-        """
-        from . import dlpack
-
-        if stream is not None:
-            raise BufferError(f"stream={stream!r}: memory of the CPU has no stream, leave it out")
-        return dlpack.export(self, max_version=max_version, dl_device=dl_device, copy=copy)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        """Return the DLPack device: (1, 0), the CPU, if the memory is host-visible, else (7, index), Vulkan."""
-        from . import dlpack
-
-        return dlpack.device_of(self)
-
     def torch(self) -> Any:
         """Return a PyTorch tensor that shares this memory: each side sees the other's writes.
 
@@ -437,7 +391,7 @@ class Tensor(TensorMethods):
         tensor; accesses from both sides are ordered as called, relative to PyTorch's current stream, without blocking
         the host. Raises FeatureError if the memory can't be shared, ArgumentError if the tensor requires a gradient.
         """
-        from .. import foreign
+        from ..interop import torch as foreign
 
         if self.requires_grad:
             raise ArgumentError("this tensor requires a gradient: call .detach().torch()")
@@ -445,7 +399,7 @@ class Tensor(TensorMethods):
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         """Return the array API standard's namespace, `vkjit.array_api`."""
-        array_api = importlib.import_module("..array_api", __package__)  # a higher layer, hence imported lazily
+        array_api = extensions.get("array namespace")()
         if api_version is not None and api_version > array_api.__array_api_version__:
             raise ValueError(
                 f"api_version={api_version!r}: this library follows {array_api.__array_api_version__} of the standard"

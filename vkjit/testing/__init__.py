@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .case import array, out
+from .cases.case import array, out
+from .cases.schedules import Schedule
 from .checks import CheckResult, check, check_kernel
-from .drawing import strategies
-from .failures import CheckFailure
-from .run import run, run_sanitized
+from .compare.tolerances import Tolerance, tolerance
+from .execution.run import run, run_sanitized
+from .explain.failures import CheckFailure
+from .generate.strategies import strategies
 from .sanitizer import sanitize, sanitized
-from .schedules import Schedule
-from .tolerances import Tolerance, tolerance
 
 if TYPE_CHECKING:
     from .gradients import GradientError, check_grads

@@ -12,26 +12,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import ArgumentError
-from ..jit import Kernel
-from .case import Case
-from .examine import Examiner
-from .explain import Explainer
-from .finding import Finding
-from .schedules import Schedule
-from .search import Search
+from ..launch.kernel import Kernel
+from .cases.case import Case
+from .cases.schedules import Schedule
+from .explain.explainer import Explainer
+from .search.examiner import Examiner
+from .search.finding import Finding
+from .search.search import Search
 
 __all__ = ["CheckResult", "check", "check_kernel", "collected_cases", "first_finding"]
 
 EXAMPLES = 100
 """Default number of inputs of a check."""
-
-_REPAIR_CASES = 24
-"""Directed cases that a candidate repair has to pass, beside the failing ones, before a search confirms it."""
-
-_MAX_REPAIR_ELEMENTS = 1 << 12
-
-_EVIDENCE_EXAMPLES = 40
-"""Number of inputs of a search that confirms a repair or a hint."""
 
 
 @dataclass(frozen=True, slots=True)

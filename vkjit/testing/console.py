@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..devices import devices
-from ..runtime.physical import DeviceInfo
+from ..backends.selection import devices
+from ..backends.vulkan.runtime.physical_device import DeviceInfo
 
 __all__ = ["devices_named", "say"]
 

@@ -19,13 +19,12 @@ import numpy.typing as npt
 
 from .. import dtypes
 from ..autograd import enable_grad, grad, no_grad
-from ..devices import device as open_device
-from ..devices import use_device
+from ..backends.selection import device as open_device, use_device
 from ..dtypes import DType
 from ..errors import ArgumentError
-from ..frontend.annotations import dtype_of
+from ..frontend.signature.annotations import dtype_of
 from ..tensor import api as _api  # noqa: F401  # installs tensor methods and gradient rules
-from ..tensor.creation import tensor
+from ..tensor.ops.creation import tensor
 
 __all__ = ["GradientError", "check_grads"]
 

@@ -15,16 +15,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from ..devices import device as open_device
-from ..devices import use_device
+from ..backends.interp.runtime.device import InterpreterDevice, InterpreterKernel
+from ..backends.selection import device as open_device, use_device
 from ..dtypes import ALL
 from ..errors import ArgumentError, FeatureError
-from ..interp.device import InterpreterDevice, InterpreterKernel
 from ..ir.core import Module
 from ..ir.types import Array
 from ..runtime.artifact import KernelArtifact
-from ..runtime.interface import Device, DeviceCaps
-from ..runtime.ways import forget
+from ..runtime.device import Device, DeviceCaps
+from ..runtime.dispatch_cache import forget
 
 __all__ = ["MASKS", "masked", "masked_caps"]
 

@@ -10,10 +10,9 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
-from ..devices import device as open_device
-from ..devices import use_device
-from ..findings import SanitizerReport, checks_of, sanitized
-from ..jit import Kernel
+from ..backends.selection import device as open_device, use_device
+from ..launch.kernel import Kernel
+from ..runtime.sanitizer_reports import SanitizerReport, checks_of, sanitized
 
 __all__ = ["sanitize", "sanitized"]
 
@@ -30,7 +29,7 @@ def sanitize(
 
     groups: the number of workgroups, for kernels that are launched as kernel[groups](...). device: an index, a name or
     a device (default: the default device), for launches whose arguments aren't on a device. checks: names in
-    `vkjit.findings.CHECKS`, or "all" (default: bounds, uninitialised, races, uniform, outside).
+    `vkjit.runtime.sanitizer_reports.CHECKS`, or "all" (default: bounds, uninitialised, races, uniform, outside).
 
     Raises CompileError for errors found at compile time, such as divergent barriers, ArgumentError for arguments that
     don't fit, and KernelAssertionError for a failed assert in the kernel.

@@ -5,8 +5,8 @@ from typing import TypeVar
 
 import numpy as np
 import vkjit as vk
-from vkjit.interp.device import InterpreterDevice
-from vkjit.runtime.interface import DeviceArray
+from vkjit.backends.interp.runtime.device import InterpreterDevice
+from vkjit.runtime.device import DeviceArray
 
 T = TypeVar("T", bound=vk.Element)
 

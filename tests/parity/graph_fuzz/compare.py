@@ -1,8 +1,8 @@
-"""A graph in both libraries: what differs, and whether roundings can account for it.
+"""Run a graph in vkjit and PyTorch and decide whether differences exceed rounding.
 
-Enters: a `Graph`, the name of a device. Leaves: a `Finding`, or None. The reference is PyTorch in f64. What roundings do is
-found by running it again with every value moved by as many ULPs of f32 as it has terms, and in f32: results may be off by a
-few times what that moves them by, and discrete ones (a rounding up, a comparison, a place) are left open where moving changes them.
+The reference is PyTorch in f64. The effect of rounding is measured by running the reference again with each value
+perturbed by as many f32 ULPs as it has terms, and in f32. Results may differ by a few times the largest change this
+causes. Discrete results (rounding up, comparisons, indices) aren't compared where perturbation changes them.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ __all__ = ["Finding", "examine"]
 RUNS = 4
 _KINDS = {"f": "f", "b": "b", "i": "i", "u": "i"}
 ALLOWED = 8.0
-"""Times the largest move."""
+"""Tolerance as a multiple of the largest change under perturbation."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """`kind`: "raises", "shape", "dtype", "values" or "gradients"; `where`: the number of the value; `text` in words."""
+    """A failure of kind "raises", "shape", "dtype", "values" or "gradients"; `where` is the number of the value."""
 
     kind: str
     where: int
@@ -38,7 +38,7 @@ class Finding:
 
 
 def examine(graph: Graph, device: Any) -> Finding | None:
-    """Runs the graph in both libraries, forward, then backward from its floating point results."""
+    """Run the graph in both libraries, forward and backward, and return the first failure."""
 
     single, single_gradients, _ = _reference(graph, 0.0, 0, np.float32)  # for types, and as another rounded run
     expected, gradients, terms = _reference(graph, 0.0, 0)
@@ -46,7 +46,7 @@ def examine(graph: Graph, device: Any) -> Finding | None:
         with vk.use_device(device), warnings.catch_warnings():
             warnings.simplefilter("error")
             found, found_gradients = _ours(graph)
-    except Exception as error:  # noqa: BLE001  whatever a library raises for what the other one computes
+    except Exception as error:  # noqa: BLE001  any error for a graph that PyTorch computes
         return Finding("raises", len(expected) - 1, f"{type(error).__name__}: {error}", graph)
     for n, (one, two) in enumerate(zip(found, single, strict=True)):
         if tuple(one.shape) != tuple(two.shape):
@@ -83,7 +83,7 @@ def _weights(shape: Any, number: int) -> Any:
 
 
 def _reference(graph: Graph, size: float, seed: int, dtype: Any = np.float64) -> tuple[list[Any], list[Any], int]:
-    """PyTorch's values, and gradients of leaves, values moved by `size` relative; and the number of terms at most."""
+    """Return PyTorch's values, the leaves' gradients and a bound on the number of terms; `size` perturbs values."""
     import torch
 
     rng, most = np.random.default_rng(seed), 16
@@ -118,7 +118,7 @@ def _ours(graph: Graph) -> tuple[list[Any], list[Any]]:
 
 
 def _differs(found: Any, expected: Any, moved: list[Any], terms: int) -> str:
-    """In words how a value is off; empty where it isn't."""
+    """Describe how a value differs; empty if it doesn't."""
     if expected.dtype.kind != "f":
         settled = np.all([m == expected for m in moved], axis=0)
         wrong = settled & (found != expected)
@@ -129,7 +129,7 @@ def _differs(found: Any, expected: Any, moved: list[Any], terms: int) -> str:
             wrong = ~(
                 (np.abs(found - expected) <= allowed) | (np.isnan(found) & np.isnan(expected)) | (found == expected)
             )
-            wrong &= spread < 0.1 * (np.abs(expected) + 1)  # a jump: anything may come of it
+            wrong &= spread < 0.1 * (np.abs(expected) + 1)  # near a discontinuity, any result is accepted
     if not wrong.any():
         return ""
     at = np.unravel_index(int(np.argmax(wrong)), wrong.shape)

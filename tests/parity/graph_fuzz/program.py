@@ -1,7 +1,7 @@
-"""Graphs as plain data: drawn at random, written as text, run by either library.
+"""Random graphs of tensor operations as plain data that serializes to JSON and runs in either library.
 
-Enters: a seed. Leaves: a `Graph`: leaves with shapes, layouts and values, then operations on what came before. Shapes are
-known by running the graph in PyTorch while it is drawn.
+A `Graph` has leaves with shapes, layouts and values, then nodes that apply operations to earlier values. Shapes come
+from running the graph in PyTorch while it is generated.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ UNIT = 2.0**-24
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """An input: `kind` f, i or b; `layout` says how it lies in memory: "plain", "transposed", "stepped", "offset". `values`
-    are given for inputs that stand for a part of a graph that was cut off.
+    """An input of kind f, i or b; `layout` is its memory layout: "plain", "transposed", "stepped" or "offset".
+
+    `values` are set for leaves that replace a removed part of a graph.
     """
 
     kind: str
@@ -35,7 +36,7 @@ class Leaf:
     values: tuple[float, ...] | None = None
 
     def array(self) -> Any:
-        """Its values, in C order."""
+        """Return its values in C order."""
         if self.values is not None:
             dtype = {"f": np.float32, "i": np.int64, "b": np.bool_}[self.kind]
             return np.array(self.values, dtype).reshape(self.shape)
@@ -48,7 +49,7 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """An operation: its name in the table, the places of its inputs, its parameters."""
+    """An operation: its name in the table, the numbers of its inputs, its parameters."""
 
     name: str
     inputs: tuple[int, ...]
@@ -57,19 +58,19 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Leaves, numbered from 0 on, and nodes after them. All nodes that nobody uses are results."""
+    """Leaves, numbered from 0, followed by nodes. Unused nodes are the results."""
 
     leaves: tuple[Leaf, ...]
     nodes: tuple[Node, ...] = field(default=())
 
     def results(self) -> list[int]:
-        """The numbers of what nobody uses."""
+        """Return the numbers of the unused nodes."""
         used = {i for node in self.nodes for i in node.inputs}
         first = len(self.leaves)
         return [n for n in range(first, first + len(self.nodes)) if n not in used]
 
     def to_text(self) -> str:
-        """One line of JSON."""
+        """Serialize to one line of JSON."""
         return json.dumps({"leaves": [asdict(x) for x in self.leaves], "nodes": [asdict(x) for x in self.nodes]})
 
     def __str__(self) -> str:
@@ -88,7 +89,7 @@ def _short(values: Sequence[float]) -> str:
 
 
 def from_text(text: str) -> Graph:
-    """The graph of a line of JSON."""
+    """Parse a line of JSON."""
     read = json.loads(text)
 
     def tuples(value: Any) -> Any:
@@ -99,7 +100,7 @@ def from_text(text: str) -> Graph:
 
 
 def placed(make: Callable[[Any], Any], leaf: Leaf) -> tuple[Any, Any]:
-    """A tensor of the leaf's values in its layout, and the tensor in memory that it is a view of."""
+    """Return a tensor with the leaf's values and layout, and the base tensor that it is a view of."""
     values = leaf.array()
     if leaf.layout == "transposed" and values.ndim > 1:
         base = make(np.ascontiguousarray(np.swapaxes(values, 0, -1)))
@@ -117,7 +118,7 @@ def placed(make: Callable[[Any], Any], leaf: Leaf) -> tuple[Any, Any]:
 def run(
     graph: Graph, xp: Any, make: Callable[[Any], Any], after: Callable[[Any], Any] = lambda x: x
 ) -> tuple[list[Any], list[Any]]:
-    """All values of the graph by the library `xp`, and the leaves' tensors in memory. after: applied to each node's value."""
+    """Return all values of the graph in the library `xp`, and the leaves' base tensors; `after` maps node values."""
     pairs = [placed(make, leaf) for leaf in graph.leaves]
     values = [view for view, _ in pairs]
     for node in graph.nodes:
@@ -126,12 +127,12 @@ def run(
 
 
 def kind_of(value: Any) -> str:
-    """f, i or b of a tensor of PyTorch."""
+    """Return the kind (f, i or b) of a PyTorch tensor."""
     return "f" if value.is_floating_point() else "b" if str(value.dtype) == "torch.bool" else "i"
 
 
 def drawn(seed: int, size: int = 8) -> Graph:
-    """A graph of `size` operations."""
+    """Generate a graph of `size` operations."""
     import torch
 
     rng = random.Random(seed)
@@ -159,7 +160,7 @@ def _leaf(rng: random.Random, kind: str) -> Leaf:
 
 
 def _next(rng: random.Random, graph: Graph, values: list[Any]) -> tuple[Node, Any] | None:
-    """An operation on what there is, later values rather than earlier ones; None where the draw doesn't fit."""
+    """Draw an operation on existing, preferably recent, values; return it and its value, or None if it is invalid."""
     import torch
 
     name = rng.choice(list(TABLE))
@@ -175,7 +176,7 @@ def _next(rng: random.Random, graph: Graph, values: list[Any]) -> tuple[Node, An
         return None
     try:
         made = entry.call(torch, params, *(values[i] for i in inputs))
-    except (RuntimeError, IndexError, TypeError):  # what PyTorch refuses is no program
+    except (RuntimeError, IndexError, TypeError):  # PyTorch rejects it: not a valid program
         return None
     if made.numel() > MOST_ELEMENTS or (made.is_floating_point() and not torch.isfinite(made).all()):
         return None

@@ -1,7 +1,7 @@
-"""Makes a graph that fails smaller.
+"""Shrink a failing graph.
 
-Enters: a graph and a predicate. Leaves: a graph that still fails: without what isn't needed, parts replaced by their values
-or by one of their inputs, leaves plain.
+Removes unneeded nodes, replaces parts by their values or by one of their inputs, and simplifies leaves, as long as the
+graph still fails.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["shrunk"]
 
 
 def shrunk(graph: Graph, fails: Callable[[Graph], bool], most: int = 300) -> Graph:
-    """The smallest graph reached in `most` attempts."""
+    """Return the smallest failing graph found in `most` attempts."""
     attempts, again = 0, True
     while again and attempts < most:
         again = False
@@ -47,13 +47,13 @@ def _smaller(graph: Graph) -> Iterator[Graph]:
 
 
 def _rewired(graph: Graph, old: int, new: int) -> Graph:
-    """The graph with every use of one value replaced by another one."""
+    """Return the graph with every use of one value replaced by another."""
     nodes = [replace(x, inputs=tuple(new if i == old else i for i in x.inputs)) for x in graph.nodes]
     return replace(graph, nodes=tuple(nodes))
 
 
 def _as_leaf(graph: Graph, number: int) -> Graph | None:
-    """The graph with a node's value in the node's place, and without what only led there; None where it isn't used."""
+    """Return the graph with a node replaced by a leaf that holds its value; None if the node is unused."""
     import torch
 
     if number in graph.results():
@@ -67,7 +67,7 @@ def _as_leaf(graph: Graph, number: int) -> Graph | None:
 
 
 def _without(graph: Graph, gone: set[int]) -> Graph:
-    """The graph without some nodes, what used them, and leaves that only they used."""
+    """Return the graph without some nodes, their users, and leaves that become unused."""
     first = len(graph.leaves)
     for n, node in enumerate(graph.nodes, first):
         if set(node.inputs) & gone:

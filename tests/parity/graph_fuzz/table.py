@@ -1,8 +1,8 @@
-"""The operations that graphs are made of.
+"""The operations that random graphs consist of.
 
-Leaves: `TABLE`, by name: how many inputs an operation takes and of which kind, how its parameters are drawn, and one line of
-code for both libraries, `call(xp, p, *tensors)`: xp is the package, p the parameters. Lines keep values small, and away
-from where a function isn't defined.
+`TABLE` holds for each operation the number and kinds of its inputs, a generator for its parameters, and one line of
+code for both libraries, `call(xp, p, *tensors)`, where xp is the package and p the parameters. The operations keep
+values small and within a function's domain.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """`kinds`: a letter per input: f float, i integer, b bool, n any number, a anything. `draw` gives parameters for the
-    shapes of the inputs, or None where they don't fit."""
+    """An operation. `kinds` has a letter per input: f float, i integer, b bool, n number, a any.
+
+    `draw` returns parameters for the shapes of the inputs, or None if the shapes are invalid."""
 
     kinds: str
     call: Callable[..., Any]
@@ -32,7 +33,7 @@ def _none(rng: random.Random, shapes: Sequence[Shape]) -> tuple[Any, ...]:
 
 
 def _same(rng: random.Random, shapes: Sequence[Shape]) -> tuple[Any, ...] | None:
-    """Shapes that broadcast."""
+    """Accept shapes that broadcast."""
     rank = max(map(len, shapes))
     padded = [(1,) * (rank - len(s)) + s for s in shapes]
     fits = all(len({n for n in axis if n != 1}) <= 1 for axis in zip(*padded, strict=True))
@@ -60,7 +61,7 @@ def _permutation(rng: random.Random, shapes: Sequence[Shape]) -> tuple[Any, ...]
 
 
 def _slice(rng: random.Random, shapes: Sequence[Shape]) -> tuple[Any, ...] | None:
-    """Axis, start, length, step."""
+    """Draw an axis, a start, an end and a step."""
     found = [a for a, n in enumerate(shapes[0]) if n > 1]
     if not found:
         return None
@@ -117,7 +118,7 @@ def _number(rng: random.Random, shapes: Sequence[Shape]) -> tuple[Any, ...]:
 
 
 def _indices(rng: random.Random, shapes: Sequence[Shape]) -> tuple[Any, ...] | None:
-    """An axis, and places along it."""
+    """Draw an axis and indices along it."""
     axis = _axis(rng, shapes)
     if axis is None:
         return None
@@ -145,7 +146,7 @@ def _cut(xp: Any, p: Any, x: Any) -> Any:
 
 
 def _written(xp: Any, p: Any, x: Any, y: Any) -> Any:
-    """A copy, a part of which is written."""
+    """Update a slice of a copy in place."""
     copy = x.clone()
     part = (slice(None),) * p[0] + (slice(p[1], p[2], p[3]),)
     copy[part] = copy[part] * 2 + y
@@ -161,7 +162,7 @@ def _at(xp: Any, p: Any, x: Any) -> Any:
 
 
 def _gathered(xp: Any, p: Any, x: Any) -> Any:
-    """Places along the axis, the same ones in every line."""
+    """Gather along an axis with the same indices in every row."""
     axis = p[0] % len(x.shape)
     shape = [1] * len(x.shape)
     shape[axis] = len(p[1])
@@ -272,7 +273,7 @@ _OTHERS: dict[str, Entry] = {
 
 
 def _fills(shapes: Sequence[Shape]) -> bool:
-    """Whether the mask broadcasts to what it masks."""
+    """True if the mask broadcasts to the masked tensor."""
     return shapes[0] == shapes[1] or shapes[1] == ()
 
 

@@ -1,1 +1,1 @@
-"""Operations against PyTorch where tensors lie anywhere in memory and calls come again."""
+"""Fuzz operations against PyTorch with arbitrary memory layouts and repeated calls."""

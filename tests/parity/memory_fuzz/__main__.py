@@ -1,10 +1,10 @@
-"""`python -m tests.parity.memory_fuzz`: operations against PyTorch where tensors lie anywhere and calls come again.
+"""`python -m tests.parity.memory_fuzz`: fuzz operations against PyTorch with arbitrary layouts and repeated calls.
 
-Every operation of ops.txt, on samples of PyTorch's with layouts, offsets, shared memory, NaN and infinities, extents of 0 and 1
-and types that its samples don't have; results, gradients, `out=`, operations in place. --seconds of that on --device, from --seed
-on; --op only these. Operations run in processes of their own, so that one that dies is a finding too. Findings of one
-operation and kind are printed once, as is a clear error where PyTorch has a result (they don't count). The exit code is 1 where
-there are findings.
+Tests results, gradients, `out=` and in-place variants of every operation of ops.txt on PyTorch's samples, with varying
+layouts, offsets, shared memory, NaN and infinities, extents of 0 and 1, and types. Runs for --seconds on --device, from
+--seed on; --op selects operations. Operations run in separate processes, so that a crash is a failure, too. Failures of
+the same operation and kind are printed once, as are clear errors where PyTorch has a result (which don't count). The
+exit code is 1 if there are failures.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 SECONDS = 60
-"""How long one check may take."""
+"""Time limit of one check."""
 MOST = 400
-"""Elements of a sample."""
+"""Maximum number of elements of a sample."""
 _OPERATIONS = 40
 """Operations per process."""
 
@@ -65,7 +65,7 @@ def _samples(op: Any, dtype: Any, rng: random.Random) -> list[Any]:
 
 
 def _plain(sample: Any) -> Any:
-    """The sample without arguments that say where PyTorch puts a result."""
+    """Return the sample without arguments that control where PyTorch places a result."""
     import torch
 
     for name in ("device", "layout", "pin_memory", "memory_format"):
@@ -78,7 +78,7 @@ def _plain(sample: Any) -> Any:
 
 
 def _tasks(op: Any, sample: Any, rng: random.Random, device: Any) -> list[tuple[str, Any]]:
-    """The checks of one sample, by name."""
+    """Return the checks of one sample, by name."""
     from tests.parity.memory_fuzz import checks, places
 
     extents = sorted({e for t in [sample.input] if hasattr(t, "shape") for e in t.shape})
@@ -119,11 +119,11 @@ def _alarm(_number: int, _frame: Any) -> None:
 
 
 def examine(name: str, seed: int, opened: Any, only: str | None) -> Counter[str]:
-    """One round of one operation; prints findings as lines of JSON."""
+    """Run all checks of one operation once; print failures as lines of JSON."""
     from torch.testing._internal.common_methods_invocations import op_db
 
     from tests.parity.memory_fuzz import checks
-    from tests.parity.opinfo_bridge import Unsupported
+    from tests.parity.ops.opinfo_bridge import Unsupported
 
     rng, count = random.Random(f"{seed}/{name}"), Counter[str]()
     for op in (o for o in op_db if o.name == name):
@@ -149,7 +149,7 @@ def examine(name: str, seed: int, opened: Any, only: str | None) -> Counter[str]
 
 
 def examine_large(name: str, seed: int, opened: Any) -> Counter[str]:
-    """One round of one operation on long samples, half of them by the kernels for GPUs; prints as `examine` does."""
+    """Check one operation on long samples, half of the time with GPU kernels; prints like `examine`."""
     from tests.parity.memory_fuzz import checks, large, places
     from vkjit.stdlib.registry import as_class
 
@@ -183,11 +183,11 @@ def _say(name: str, label: str, dtype: str, what: str, text: str, seed: int) -> 
 
 
 def child(given: argparse.Namespace) -> int:
-    """Runs the operations named."""
+    """Run the operations named on the command line."""
     import torch
 
     import vkjit as vk
-    from tests.parity.opinfo_compare import SHAPE_ONLY
+    from tests.parity.ops.opinfo_compare import SHAPE_ONLY
 
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
@@ -205,15 +205,15 @@ def child(given: argparse.Namespace) -> int:
 
 
 def _kind(row: dict[str, Any]) -> tuple[str, ...]:
-    """What makes two rows the same."""
+    """Return the key that identifies equal rows."""
     text = row["text"].split("]: ", 1)[-1]
     return row["name"], row["what"], re.sub(r"[-\d.e+]+|nan|inf", "#", text)[:60]
 
 
 def main() -> int:
-    """The command."""
+    """Run the command."""
     from tests.parity.memory_fuzz.large import CASES
-    from tests.parity.opinfo import names
+    from tests.parity.ops.opinfo import names
 
     parser = argparse.ArgumentParser(prog="python -m tests.parity.memory_fuzz", description=__doc__)
     parser.add_argument("--op", action="append", help="only this operation (several times for several)")
@@ -246,7 +246,7 @@ def main() -> int:
 def _part(
     part: list[str], seed: int, given: argparse.Namespace, known: Counter[tuple[str, ...]], total: Counter[str]
 ) -> list[str]:
-    """Runs some operations in a process; those that are left where it died."""
+    """Run operations in a process; return those that are left if it crashes."""
     command = [
         sys.executable,
         "-m",

@@ -1,10 +1,10 @@
-"""What is asked of one sample in some setting: results, results in `out`, operations in place, against PyTorch's.
+"""Checks of one operation against PyTorch: results, `out=`, in-place variants.
 
-Enters: an operation of PyTorch's database and a `Setting`. Leaves: nothing, or a `Finding`: values, types or shapes that
-aren't PyTorch's, operands or neighbours in memory that changed, errors that aren't clear ones, errors that are missing.
+Each check takes an operation of PyTorch's database and a `Setting`. It raises `Finding` if values, types or shapes
+differ from PyTorch's, if operands or adjacent memory change, or if an error is unclear or missing.
 
-PyTorch computes on copies, so that its results are what an operation means where operands share memory; floats are compared as
-`opinfo_compare` does. Calls are made often enough that those of the same layouts are repeated (`vkjit/tensor/repeats.py`).
+PyTorch computes on copies, so that its results are well-defined even if operands share memory. Floats are compared as
+in `opinfo_compare`. Calls are repeated often enough to use cached dispatches (`vkjit/tensor/op_cache.py`).
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from typing import Any
 import torch
 
 import vkjit as vk
-from tests.parity import opinfo_compare
 from tests.parity.memory_fuzz.places import Place, Setting, mapped, places, positions, view_of, with_values
-from tests.parity.opinfo_bridge import DTYPES, function_of, leaves, to_torch, upload
+from tests.parity.ops import opinfo_compare
+from tests.parity.ops.opinfo_bridge import DTYPES, function_of, leaves, to_torch, upload
 from vkjit.errors import InternalError, VkjitError
 from vkjit.tensor import outputs
 
 __all__ = ["KNOWN", "Finding", "Inapplicable", "Refusal", "aliases", "in_place", "out", "sequence"]
 
 CALLS = 5
-"""Calls of one layout: two are counted, one is watched, the others are repeated."""
+"""Calls per layout: two are counted, one is recorded, the others are replayed."""
 
 
 class Finding(Exception):
-    """What is wrong."""
+    """A failed check."""
 
 
 class Refusal(Exception):
@@ -40,12 +40,12 @@ class Refusal(Exception):
 
 
 class Inapplicable(Exception):
-    """PyTorch refuses these arguments, too."""
+    """Raised if PyTorch rejects the arguments, too."""
 
 
 @dataclass
 class _Expected:
-    """PyTorch's result, that in f64, and the tensors whose gradients are wanted in both."""
+    """PyTorch's results in the given types and in f64, and the tensors for which gradients are compared."""
 
     result: Any
     exact: Any
@@ -85,19 +85,19 @@ def _expected(call: Callable[..., Any], setting: Setting, gradients: bool) -> _E
 
 
 def _ours(call: Callable[[], Any]) -> Any:
-    """vkjit's result; a Refusal where it raises a clear error."""
+    """Return vkjit's result; raises Refusal for a clear error."""
     try:
         return call()
     except InternalError as error:
         raise Finding(f"InternalError: {error}") from error
     except (VkjitError, NotImplementedError) as error:
         raise Refusal(f"{type(error).__name__}: {error}") from error
-    except Exception as error:  # any other is a defect
+    except Exception as error:  # any other error is a defect
         raise Finding(f"{type(error).__name__}: {error}") from error
 
 
 def _fetched(value: Any) -> Any:
-    """A result of ours as PyTorch's; errors of kernels come out here."""
+    """Return vkjit's result as PyTorch tensors; kernel errors surface here."""
     return _ours(lambda: to_torch(value))
 
 
@@ -120,7 +120,7 @@ def _detached(value: Any) -> Any:
 
 
 WRITING = frozenset(["nn.functional.batch_norm", "nn.functional.instance_norm"])
-"""Operations that change running statistics, which are operands."""
+"""Operations that update running statistics, which are operands."""
 
 
 def _unchanged(memories: list[Any], setting: Setting, what: str) -> None:
@@ -130,7 +130,7 @@ def _unchanged(memories: list[Any], setting: Setting, what: str) -> None:
 
 
 def _same(found: torch.Tensor, expected: torch.Tensor) -> bool:
-    """Whether all bits are the same (any NaN is one)."""
+    """True if all bits are equal; all NaNs are equal."""
     if found.is_floating_point():
         nan = torch.isnan(expected)
         signs = torch.signbit(found) == torch.signbit(expected)
@@ -142,7 +142,7 @@ def _same(found: torch.Tensor, expected: torch.Tensor) -> bool:
 
 
 def sequence(op: Any, settings: list[Setting], rng: random.Random, device: Any, *, gradients: bool) -> None:
-    """Calls in all these settings, in any order, each several times, with values of their own. `gradients`: compared too."""
+    """Check repeated calls in several settings, in random order, with different values; optionally gradients."""
     function = function_of(op.name)
     if function is None:
         return
@@ -168,7 +168,7 @@ ORDERED = frozenset(
     "bucketize searchsorted nn.functional.embedding_bag nn.functional.ctc_loss segment_reduce histogram split "
     "split_with_sizes tensor_split unique_consecutive".split()
 )
-"""Operations with operands that have to be in order: their values stay in their places."""
+"""Operations that require sorted or consistent operands: their values aren't permuted."""
 
 
 KNOWN = {
@@ -185,13 +185,13 @@ KNOWN = {
     ("scatter_reduce", "gradients"): "PyTorch divides gradients with a self of the same value that isn't included",
     ("take_along_dim", "results"): "positions past the end, after extents were cut",
 }
-"""Operation and check to the reason why results aren't PyTorch's."""
+"""Reasons for results that differ from PyTorch's, by operation and check."""
 
 
 def _called(
     op: Any, function: Any, setting: Setting, expected: _Expected, device: Any, gradients: bool, what: str
 ) -> Callable[[], None]:
-    """Makes the call; what is left to compare."""
+    """Make the call; return a function that does the comparison."""
     (args, kwargs), memories, tensors = setting.for_vkjit(device, gradients=gradients)
     try:
         found = _ours(lambda: function(*args, **kwargs))
@@ -216,7 +216,7 @@ Slopes = list[tuple[Any, torch.Tensor | None, torch.Tensor | None]]
 
 
 def _slopes(name: str, found: Any, expected: _Expected, tensors: dict[Place, Any], setting: Setting) -> Slopes | None:
-    """The gradients of a sum of results with weights: ours, PyTorch's, PyTorch's in f64."""
+    """Return the gradients of a weighted sum of the results: vkjit's, PyTorch's, and PyTorch's in f64."""
     wanted = [p for p in places(setting.arguments) if p.wants]
     theirs = [t for t in leaves(expected.result, torch.Tensor)]
     if not wanted or not any(t.requires_grad for t in theirs):
@@ -243,7 +243,7 @@ def _slopes(name: str, found: Any, expected: _Expected, tensors: dict[Place, Any
 
 
 def _tied(setting: Setting) -> bool:
-    """Whether the first operand has equal elements, of which any may have the gradient."""
+    """True if the first operand has equal elements, so that the gradient may go to any of them."""
     first = setting.read(places(setting.arguments)[0])
     return bool(first.unique().numel() < first.numel())
 
@@ -273,7 +273,7 @@ def _compare_slopes(slopes: Slopes) -> None:
 
 
 def _of_16_bits(*gradients: torch.Tensor | None) -> list[torch.Tensor | None]:
-    """As they are to be compared: what several roundings of 16-bit floats leave, of sums as long as a sample's, is cut off."""
+    """Return 16-bit gradients with differences within the error of several roundings and long sums removed."""
     known = [g for g in gradients if g is not None]
     largest = max([float(g.double().abs().nan_to_num(0, 0, 0).max()) for g in known if g.numel()], default=0.0)
     step = largest / 64 or 1.0
@@ -285,11 +285,11 @@ def _stepped(gradient: torch.Tensor, right: torch.Tensor, step: float) -> torch.
     return torch.where(near, right.double(), gradient.double()) if gradient.shape == right.shape else gradient
 
 
-# -- whether results share memory with operands
+# -- aliasing of results and operands
 
 
 def aliases(op: Any, setting: Setting, device: Any) -> None:
-    """Results lie in the memory of operands where PyTorch's do, and nowhere else."""
+    """Results share memory with operands exactly where PyTorch's do."""
     function = function_of(op.name)
     packed, tensors = setting.for_torch()
     theirs = leaves(_torch(op.op, packed), torch.Tensor)
@@ -310,7 +310,7 @@ def aliases(op: Any, setting: Setting, device: Any) -> None:
 
 
 def out(op: Any, setting: Setting, rng: random.Random, device: Any) -> None:
-    """`out=` in memory of its own, over operands, beside them, of other types and shapes."""
+    """Check `out=` in separate memory, over an operand, overlapping one, and with other types and shapes."""
     short = op.name.rsplit(".", 1)[-1]
     function = function_of(op.name)
     if short not in outputs.NAMES or not op.supports_out or function is None:
@@ -336,7 +336,7 @@ def out(op: Any, setting: Setting, rng: random.Random, device: Any) -> None:
 
 
 def _out_place(kind: str, result: torch.Tensor, setting: Setting, rng: random.Random) -> tuple[Setting, Place] | None:
-    """Where `out` lies, and the setting with its memory."""
+    """Return a setting with memory for `out` and its place; None if the kind doesn't apply."""
     shape, dtype = tuple(result.shape), result.dtype
     if kind in ("over", "beside"):
         fitting = [
@@ -400,7 +400,7 @@ def _out_call(
 
 
 def _out_reference(op: Any, setting: Setting, place: Place, kind: str) -> torch.Tensor | None:
-    """PyTorch's `out`, None where it refuses that."""
+    """Return PyTorch's `out`, or None if it rejects that."""
     packed, _ = setting.for_torch()
     target = torch.ones(place.shape, dtype=setting.memories[place.memory].dtype)
     args, kwargs = packed
@@ -412,7 +412,7 @@ def _out_reference(op: Any, setting: Setting, place: Place, kind: str) -> torch.
 
 
 def _only_there(memories: list[Any], setting: Setting, place: Place) -> None:
-    """Nothing was written beside a place."""
+    """Check that nothing was written outside a place."""
     for number, (memory, original) in enumerate(zip(memories, setting.memories, strict=True)):
         found = _fetched(memory)
         if number == place.memory:
@@ -427,7 +427,7 @@ def _only_there(memories: list[Any], setting: Setting, place: Place) -> None:
 
 
 def in_place(op: Any, setting: Setting, rng: random.Random, device: Any) -> None:
-    """The method with an underscore on a view: PyTorch's values there, nothing changed beside it."""
+    """Check the in-place method on a view: the values match PyTorch's, and memory outside the view is unchanged."""
     variant = op.inplace_variant
     name = getattr(variant, "__name__", "")
     args, kwargs = setting.arguments
@@ -451,7 +451,7 @@ def in_place(op: Any, setting: Setting, rng: random.Random, device: Any) -> None
 
 
 def _over(setting: Setting, kind: str) -> Setting | None:
-    """The setting with an operand that is the target, or lies beside it in its memory."""
+    """Return the setting with an operand that is the target or overlaps it."""
     args, kwargs = setting.arguments
     target = args[0]
     dtype = setting.memories[target.memory].dtype
@@ -472,7 +472,7 @@ def _over(setting: Setting, kind: str) -> Setting | None:
 VIEWS = frozenset(
     "t_ transpose_ squeeze_ unsqueeze_ swapaxes_ swapdims_ resize_ resize_as_ requires_grad_ zero_".split()
 )
-"""Methods that change a shape, and no elements; or set all to one number."""
+"""Methods that change only the shape, or set all elements to one value."""
 
 
 def _written(op: Any, name: str, setting: Setting, place: Place, expected: _Expected, device: Any) -> None:

@@ -1,7 +1,7 @@
-"""Samples longer than PyTorch's: where kernels work by tiles, segments, digits and vectors, and around the sizes of those.
+"""Samples longer than PyTorch's, with sizes around those of tiles, segments, radix digits and vectors.
 
-Enters: a random generator. Leaves: operations as `checks` takes them, and samples with the names of `function_of`. Numbers are
-small and whole where they are added, so that sums in any order are the same.
+`drawn` yields operations and samples as `checks` takes them. Summed values are small integers, so that sums in any
+order are exact.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Made = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def _floats(shape: tuple[int, ...], rng: random.Random) -> torch.Tensor:
-    """Whole numbers, most of them more than once; of one kind in a few."""
+    """Return integer values with many duplicates, of one of several types."""
     most = rng.choice([3, 60, 100000])
     dtype = rng.choice(
         [torch.float32, torch.float32, torch.float64, torch.int32, torch.int64, torch.uint8, torch.float16]
@@ -32,7 +32,7 @@ def _floats(shape: tuple[int, ...], rng: random.Random) -> torch.Tensor:
 
 
 def _few(shape: tuple[int, ...], rng: random.Random) -> torch.Tensor:
-    """Numbers whose sums are exact."""
+    """Return values whose sums are exact."""
     dtype = rng.choice([torch.float32, torch.float32, torch.float64, torch.int32, torch.int64])
     return torch.randint(-3, 4, shape).to(dtype)
 
@@ -53,7 +53,7 @@ def _alone(make: Callable[..., torch.Tensor]) -> Callable[..., Made]:
 
 
 def _index(shape: tuple[int, ...], dim: int, rng: random.Random, extent: int) -> torch.Tensor:
-    """Positions along an axis, as many as there are elements; all different in each line, or any."""
+    """Return an index tensor along an axis: a permutation of each row, or random."""
     if rng.random() < 0.5:
         return torch.rand(shape).argsort(dim)
     return torch.randint(0, extent, shape)
@@ -142,16 +142,16 @@ CASES: dict[str, Callable[[tuple[int, ...], random.Random], Made]] = {
     "unique": _alone(_floats),
     "unique_consecutive": _alone(_floats),
 }
-"""Name to arguments for a shape."""
+"""Functions that make arguments for a shape, by operation."""
 
 
 def drawn(name: str, rng: random.Random) -> Iterator[tuple[Any, Any]]:
-    """An operation and two samples of it."""
+    """Yield an operation with a sample, twice."""
     torch.manual_seed(rng.randint(0, 1 << 30))
     for shape in ((rng.choice(LENGTHS),), rng.choice(ROWS)):
         try:
             args, kwargs = CASES[name](shape, rng)
-        except RuntimeError:  # no such operation of that type
+        except RuntimeError:  # the operation doesn't support the type
             continue
         op = SimpleNamespace(name=name, op=getattr(torch, name), supports_out=False, inplace_variant=None)
         yield op, SimpleNamespace(input=args[0], args=args[1:], kwargs=kwargs)

@@ -1,8 +1,8 @@
-"""Where the tensors of a sample lie: strides, gaps, offsets, memory that several of them share.
+"""Memory layouts for the tensors of a sample: strides, gaps, offsets, shared memory.
 
-Enters: the arguments of one of PyTorch's samples, and a random generator. Leaves: a `Setting`: memories (one-dimensional tensors of
-PyTorch's), and the arguments with a `Place` instead of each tensor. A setting gives PyTorch's arguments (copies, so that
-nothing is shared) and vkjit's (views of the memories), for as many sets of values as are wanted.
+A `Setting` consists of memories (one-dimensional PyTorch tensors) and arguments in which a `Place` stands for each
+tensor. It provides arguments for PyTorch (copies, so that nothing is shared) and for vkjit (views of the memories),
+with any number of sets of values.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
-from tests.parity.opinfo_bridge import DTYPES, Unsupported, to_vkjit, upload
-from vkjit.tensor.views import strided
+from tests.parity.ops.opinfo_bridge import DTYPES, Unsupported, to_vkjit, upload
+from vkjit.tensor.ops.views import strided
 
 __all__ = ["Place", "Setting", "mapped", "places", "positions", "set_out", "with_values"]
 
@@ -28,23 +28,23 @@ LAYOUTS = ("plain", "plain", "offset", "turned", "gaps", "flipped", "gaps flippe
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A tensor: number of its memory, and where in it, in elements."""
+    """A tensor: the number of its memory, and its shape, strides and offset in elements."""
 
     memory: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     offset: int
     wants: bool = False
-    """Whether its gradient is compared."""
+    """True if its gradient is compared."""
 
     @property
     def count(self) -> int:
-        """Its elements."""
+        """The number of elements."""
         return math.prod(self.shape)
 
 
 def positions(place: Place) -> torch.Tensor:
-    """The position in the memory of each element."""
+    """Return the offset of each element in the memory."""
     found = torch.full(place.shape, place.offset, dtype=torch.int64)
     for axis, (extent, stride) in enumerate(zip(place.shape, place.strides, strict=True)):
         steps = torch.arange(extent) * stride
@@ -54,18 +54,18 @@ def positions(place: Place) -> torch.Tensor:
 
 @dataclass
 class Setting:
-    """Memories, and arguments with places in them."""
+    """Memories, and arguments that contain places in them."""
 
     memories: list[torch.Tensor]
     arguments: Any
     words: str = ""
 
     def read(self, place: Place) -> torch.Tensor:
-        """A copy of a tensor's elements."""
+        """Return a copy of a tensor's elements."""
         return self.memories[place.memory][positions(place)]
 
     def for_torch(self, *, gradients: bool = False) -> tuple[Any, dict[Place, torch.Tensor]]:
-        """Arguments for PyTorch, and the tensors by their places."""
+        """Return arguments for PyTorch, and the tensors by place."""
         known: dict[Place, torch.Tensor] = {}
 
         def one(place: Place) -> torch.Tensor:
@@ -76,7 +76,7 @@ class Setting:
         return mapped(self.arguments, one), known
 
     def for_vkjit(self, device: Any, *, gradients: bool = False) -> tuple[Any, list[Any], dict[Place, Any]]:
-        """Arguments for vkjit, the memories as tensors, and the tensors by their places."""
+        """Return arguments for vkjit, the memories as tensors, and the tensors by place."""
         memories = [upload(m, DTYPES[m.dtype], device) for m in self.memories]
         known: dict[Place, Any] = {}
 
@@ -89,14 +89,14 @@ class Setting:
 
 
 def view_of(memory: Any, place: Place, gradients: bool = False) -> Any:
-    """The tensor at a place of a memory."""
+    """Return the view of a memory that a place describes."""
     whole = place.offset == 0 and place.shape == tuple(memory.shape) and place.strides == (1,)
-    made = memory if whole else strided(memory, place.shape, place.strides, place.offset).detach()
-    return made.detach().requires_grad_() if gradients and place.wants else made
+    view = memory if whole else strided(memory, place.shape, place.strides, place.offset).detach()
+    return view.detach().requires_grad_() if gradients and place.wants else view
 
 
 def mapped(value: Any, one: Callable[[Place], Any], other: Callable[[Any], Any] = lambda value: value) -> Any:
-    """The value with `one` of every place in it, and `other` of whatever else isn't a list, tuple or dictionary."""
+    """Return the value with `one` applied to every place in it, and `other` to every other leaf."""
     if isinstance(value, Place):
         return one(value)
     if isinstance(value, torch.Size):
@@ -110,13 +110,13 @@ def mapped(value: Any, one: Callable[[Place], Any], other: Callable[[Any], Any] 
 
 
 def places(value: Any) -> list[Place]:
-    """The places in a value, each once, in order."""
+    """Return the distinct places in a value, in order."""
     found: dict[Place, None] = {}
     mapped(value, lambda place: found.setdefault(place))
     return list(found)
 
 
-# -- making settings
+# -- creating settings
 
 
 @dataclass
@@ -124,9 +124,9 @@ class _Maker:
     rng: random.Random
     layouts: tuple[str, ...]
     cut: dict[int, int]
-    """Extents that become others in every tensor."""
+    """Extents to replace in every tensor."""
     convert: bool
-    """Whether types of tensors are drawn."""
+    """True if tensor types are drawn at random."""
     special: bool
     memories: list[torch.Tensor] = field(default_factory=list)
     known: dict[int, Place] = field(default_factory=dict)
@@ -147,7 +147,7 @@ class _Maker:
         return value
 
     def place(self, tensor: torch.Tensor) -> Place:
-        """Puts a tensor somewhere."""
+        """Create a place for a tensor."""
         if tensor.dtype not in DTYPES or tensor.layout is not torch.strided:
             raise Unsupported(f"a tensor of {tensor.dtype}, {tensor.layout}")
         values = tensor.detach().resolve_neg().clone()
@@ -166,7 +166,7 @@ class _Maker:
         return dataclasses.replace(made, wants=tensor.requires_grad and values.is_floating_point())
 
     def shared(self, values: torch.Tensor) -> Place | None:
-        """A place over elements of a memory that is there already; None where there is no such memory."""
+        """Return a place that overlaps an existing memory; None if no memory fits."""
         fitting = [
             n
             for n, m in enumerate(self.memories)
@@ -175,7 +175,7 @@ class _Maker:
         if not fitting:
             return None
         number = self.rng.choice(fitting)
-        if not self.special:  # what lies in gaps is among the values now
+        if not self.special:  # gaps contain poison, which would now be values
             self.memories[number] = self.memories[number].nan_to_num(0.75)
         same = [p for p in self.known.values() if p.memory == number and p.shape == tuple(values.shape)]
         if same and self.rng.random() < 0.4:
@@ -184,7 +184,7 @@ class _Maker:
         return Place(number, tuple(values.shape), _dense(values.shape, range(values.ndim)), start)
 
     def alone(self, values: torch.Tensor, layout: str) -> Place:
-        """A place in a memory of its own."""
+        """Return a place in a new memory."""
         if layout == "expanded" and values.numel():
             axes = [a for a in range(values.ndim) if self.rng.random() < 0.6]
             for axis in axes:
@@ -198,21 +198,21 @@ class _Maker:
         if "turned" in layout:
             self.rng.shuffle(order)
         step = 2 if "gaps" in layout else 1
-        steps = [step * s for s in _dense([step * e + step - 1 for e in values.shape], order)]
+        strides = [step * s for s in _dense([step * e + step - 1 for e in values.shape], order)]
         offset = self.rng.randint(1, 9) if "offset" in layout or "gaps" in layout else 0
         if "flipped" in layout:
             for axis in range(values.ndim):
                 if self.rng.random() < 0.6 and values.shape[axis]:
-                    offset += steps[axis] * (values.shape[axis] - 1)
-                    steps[axis] = -steps[axis]
-        made = Place(len(self.memories), tuple(values.shape), tuple(steps), offset)
-        where = positions(made)
+                    offset += strides[axis] * (values.shape[axis] - 1)
+                    strides[axis] = -strides[axis]
+        place = Place(len(self.memories), tuple(values.shape), tuple(strides), offset)
+        where = positions(place)
         size = int(where.max()) + 1 if where.numel() else offset
         size += 0 if layout == "plain" else self.rng.randint(0, 5)
         memory = torch.full((size,), _poison(values.dtype), dtype=values.dtype)
         memory[where] = values
         self.memories.append(memory)
-        return made
+        return place
 
 
 def _poison(dtype: torch.dtype) -> Any:
@@ -220,16 +220,16 @@ def _poison(dtype: torch.dtype) -> Any:
 
 
 def _dense(shape: Any, order: Any) -> tuple[int, ...]:
-    """Strides without gaps, axes in that order in memory (the last one innermost)."""
-    steps, step = [0] * len(shape), 1
+    """Return strides without gaps for an order of axes in memory (the last one is innermost)."""
+    strides, stride = [0] * len(shape), 1
     for axis in reversed(list(order)):
-        steps[axis] = step
-        step *= max(shape[axis], 1)
-    return tuple(steps)
+        strides[axis] = stride
+        stride *= max(shape[axis], 1)
+    return tuple(strides)
 
 
 def with_special(values: torch.Tensor, rng: random.Random) -> torch.Tensor:
-    """Some elements replaced by NaN, infinities, zeros, a large number and the smallest."""
+    """Replace some elements by NaN, infinities, zeros, and large and subnormal numbers."""
     flat = values.reshape(-1).clone()
     for position in range(flat.numel()):
         if rng.random() < 0.4:
@@ -241,25 +241,25 @@ def set_out(
     sample: Any, rng: random.Random, *, layouts: tuple[str, ...] = LAYOUTS, convert: bool = False, special: bool = False,
     cut: dict[int, int] | None = None,
 ) -> Setting:  # fmt: skip
-    """A setting of a sample of PyTorch's. Raises Unsupported for tensors of types that vkjit doesn't have."""
+    """Create a setting from a PyTorch sample. Raises Unsupported for tensor types that vkjit lacks."""
     maker = _Maker(rng, layouts, cut or {}, convert, special)
     arguments = maker.walk(((sample.input, *sample.args), sample.kwargs))
     return Setting(maker.memories, arguments, ", ".join(maker.words))
 
 
 def with_values(setting: Setting, rng: random.Random) -> Setting:
-    """The same places with other values: floats in another order, all else perhaps backwards."""
+    """Return the setting with other values: floats are permuted, others possibly reversed."""
     memories = []
     for number, memory in enumerate(setting.memories):
-        held = sorted(
+        offsets = sorted(
             set(
                 itertools.chain(
                     *(positions(p).reshape(-1).tolist() for p in places(setting.arguments) if p.memory == number)
                 )
             )
         )
-        where = torch.tensor(held, dtype=torch.int64)
-        order = list(range(len(held)))
+        where = torch.tensor(offsets, dtype=torch.int64)
+        order = list(range(len(offsets)))
         if memory.is_floating_point():
             rng.shuffle(order)
         elif rng.random() < 0.5:

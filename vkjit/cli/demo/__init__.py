@@ -12,10 +12,11 @@ import importlib
 import time
 from pathlib import Path
 
-from ...devices import default_device, use_device
-from ...errors import DriverNotFoundError
-from ...runtime import select
-from ...runtime.interface import Device
+from vkjit.backends.selection import default_device, use_device
+from vkjit.backends.vulkan.runtime import enumeration
+from vkjit.errors import DriverNotFoundError
+from vkjit.runtime.device import Device
+
 from .report import Report
 
 __all__ = ["add_arguments", "run"]
@@ -49,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     report = Report()
     device = default_device() if arguments.device is None else _named(arguments.device)
     report.line(f"device: {device.name} ({device.caps.kind})")
-    error = select.driver_error()
+    error = enumeration.driver_error()
     if error is not None:
         _explain_missing_driver(report, device.caps.kind, error)
     arguments.out.mkdir(parents=True, exist_ok=True)
@@ -62,6 +63,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _named(text: str) -> Device:
-    from ...devices import device
+    from vkjit.backends.selection import device
 
     return device(int(text) if text.isdigit() else text)

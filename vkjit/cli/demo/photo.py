@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 import vkjit as vk
+from vkjit.compiler import driver
+from vkjit.errors import ArgumentError
 
-from ... import compiler
-from ...errors import ArgumentError
 from .report import Report
 
 __all__ = ["load_photograph", "run"]
@@ -181,7 +181,7 @@ def run(report: Report, arguments: argparse.Namespace) -> None:
     """Run and check the four kernels; write PNG files."""
     image, source = load_photograph(arguments.image)
     report.title(f"Kernels on a photograph: {source}, {image.shape[0]} x {image.shape[1]} pixels")
-    before = compiler.TIMES.count
+    before = driver.TIMES.count
     rows = []
     results = {}
     jobs: dict[str, Callable[[], Any]] = {
@@ -194,9 +194,7 @@ def run(report: Report, arguments: argparse.Namespace) -> None:
         results[name], first, second = _timed(job)
         rows.append((name, f"{first:.1f}", f"{second:.1f}"))
     report.table(("kernel", "first run, ms (compiles)", "second run, ms"), rows)
-    report.line(
-        f"  {compiler.TIMES.count - before} kernels compiled, {compiler.TIMES.cached} taken from the disk cache"
-    )
+    report.line(f"  {driver.TIMES.count - before} kernels compiled, {driver.TIMES.cached} taken from the disk cache")
     _check(report, image, results)
     for name in ("blur", "edges", "resize"):
         _save(arguments.out / f"{name}.png", results[name])

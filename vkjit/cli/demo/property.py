@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 import vkjit as vk
+from vkjit.launch.kernel import Kernel
 
-from ...jit import Kernel
 from .report import Report
 
 __all__ = ["run"]
@@ -60,7 +60,7 @@ def run(report: Report, arguments: argparse.Namespace) -> None:
     """Test both kernels; write a program that reproduces the failure."""
     report.title("A property test finds a mistake in a kernel")
     try:
-        from ...testing._extra import load_hypothesis
+        from vkjit.testing.generate.load_hypothesis import load_hypothesis
 
         load_hypothesis()
     except vk.VkjitError as error:

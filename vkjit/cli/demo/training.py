@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 import vkjit as vk
+from vkjit import nn, optim
+from vkjit.backends.selection import default_device
+from vkjit.errors import ArgumentError
 
-from ... import nn, optim
-from ...devices import default_device
-from ...errors import ArgumentError
 from .report import Report
 
 __all__ = ["Budget", "load_digits", "run"]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ... import dtypes
-from ...ir.core import Region
-from ..formula import Formula, Term
+from vkjit import dtypes
+from vkjit.ir.core import Region
+from vkjit.ir.ops import OpName
+
+from ..formulas.formula import Formula, Term
 
 __all__ = ["BIT_RULES"]
 
@@ -119,7 +121,7 @@ def _square_and_multiply(f: Formula, x: Term, exponent: Term) -> Term:
     return f.term(loop.results[0])
 
 
-BIT_RULES: dict[str, Callable[..., Term]] = {
+BIT_RULES: dict[OpName, Callable[..., Term]] = {
     "shl": shl,
     "shr": shr,
     "popcount": popcount,

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from ... import dtypes
-from ...dtypes import DType
-from ...ir.core import Op
-from ..expansion import Rule
-from ..formats import FORMATS, is_nan
-from ..formula import Formula, Term
+from vkjit import dtypes
+from vkjit.dtypes import DType
+from vkjit.ir.core import Op
+
+from ..formulas.expansion import Rule
+from ..formulas.formats import FORMATS, is_nan
+from ..formulas.formula import Formula, Term
 
 __all__ = ["conversion_rule"]
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...ir.core import Region, Value
-from ..formula import Formula, Term
+from vkjit.ir.core import Region, Value
+from vkjit.ir.ops import OpName
+
+from ..formulas.formula import Formula, Term
 
 __all__ = ["INTEGER_RULES", "is_non_negative"]
 
-_IDS = frozenset({
+_IDS: frozenset[OpName] = frozenset({
     "global_id", "local_id", "group_id", "num_groups", "local_size", "extent",
     "lane_id", "subgroup_id", "subgroup_size", "num_subgroups",
 })  # fmt: skip
-_KEEPS_SIGN = frozenset({
+_KEEPS_SIGN: frozenset[OpName] = frozenset({
     "add", "mul", "min", "max", "and",
     "floordiv", "floormod", "truncdiv", "truncrem", "udiv_raw", "urem_raw", "sdiv_raw",
 })  # fmt: skip
@@ -91,7 +93,7 @@ def _shift_of(y: Term) -> int | None:
     return int(number).bit_length() - 1
 
 
-def _unsigned(f: Formula, x: Term, y: Term, raw: str) -> Term:
+def _unsigned(f: Formula, x: Term, y: Term, raw: OpName) -> Term:
     """Emit x / y or x % y of non-negative values; `raw` names the unsigned operation."""
     shift = _shift_of(y)
     if shift is not None:
@@ -172,7 +174,7 @@ def truncrem(f: Formula, x: Term, y: Term) -> Term:
     return _zero_if_divisor_is_zero(f, y, _truncating_division(f, x, y)[1])
 
 
-INTEGER_RULES: dict[str, Callable[..., Term]] = {
+INTEGER_RULES: dict[OpName, Callable[..., Term]] = {
     "floordiv": floordiv,
     "floormod": floormod,
     "truncdiv": truncdiv,

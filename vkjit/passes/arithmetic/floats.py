@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from ..formats import format_of, is_nan
-from ..formula import Formula, Term
+from vkjit.ir.ops import OpName
+
+from ..formulas.formats import format_of, is_nan
+from ..formulas.formula import Formula, Term
 from .remainder import REMAINDER_RULES
 
 __all__ = ["FLOAT_RULES", "LOOSE_RULES", "WHOLE_RULES", "copy_sign"]
@@ -23,7 +25,7 @@ def copysign(_f: Formula, x: Term, y: Term) -> Term:
     return copy_sign(x, y)
 
 
-def _min_or_max(f: Formula, x: Term, y: Term, name: str) -> Term:
+def _min_or_max(f: Formula, x: Term, y: Term, name: OpName) -> Term:
     """Return the min or max: NaN propagates, -0 < +0. Operands that compare equal are ordered by their bits."""
     if x.constant is not None:
         x, y = y, x
@@ -37,7 +39,7 @@ def _min_or_max(f: Formula, x: Term, y: Term, name: str) -> Term:
     return f.select(is_nan(x), x, f.select(x.equals(y), _break_tie(f, x, y, name), first))
 
 
-def _break_tie(f: Formula, x: Term, y: Term, name: str) -> Term:
+def _break_tie(f: Formula, x: Term, y: Term, name: OpName) -> Term:
     """Return the min or max of values that compare equal, by their bits.
 
     They may be zeros of both signs, or subnormal numbers that the device's comparisons flush to zero.
@@ -84,7 +86,7 @@ def multiply_add(f: Formula, x: Term, y: Term, z: Term) -> Term:
         return x * y + z
 
 
-FLOAT_RULES: dict[str, Callable[..., Term]] = {
+FLOAT_RULES: dict[OpName, Callable[..., Term]] = {
     "min": minimum,
     "max": maximum,
     "sign": sign,
@@ -106,8 +108,8 @@ def _rounded(f: Formula, x: Term) -> Term:
     return copy_sign(f.select(size < 2.0**52, whole, size), x)
 
 
-WHOLE_RULES: dict[str, Callable[..., Term]] = {"trunc": _truncated, "round": _rounded}
+WHOLE_RULES: dict[OpName, Callable[..., Term]] = {"trunc": _truncated, "round": _rounded}
 """Rules for f64 on drivers that round f64 values to integers as f32 (quirk `far_whole_numbers`)."""
 
-LOOSE_RULES: dict[str, Callable[..., Term]] = {"min": loose_minimum, "max": loose_maximum}
+LOOSE_RULES: dict[OpName, Callable[..., Term]] = {"min": loose_minimum, "max": loose_maximum}
 """Rules that override `FLOAT_RULES` in kernels with `fast_math`."""

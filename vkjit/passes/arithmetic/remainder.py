@@ -10,10 +10,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ... import dtypes
-from ...ir.core import Region
-from ..formats import FloatFormat, format_of, half_precision_part, power_of_two
-from ..formula import Formula, Term
+from vkjit import dtypes
+from vkjit.ir.core import Region
+from vkjit.ir.ops import OpName
+
+from ..formulas.formats import FloatFormat, format_of, half_precision_part, power_of_two
+from ..formulas.formula import Formula, Term
 
 __all__ = ["REMAINDER_RULES", "quotient"]
 
@@ -211,7 +213,7 @@ def floordiv(f: Formula, x: Term, y: Term) -> Term:
     return f.select(pair.y.equals(0.0), plain, result)
 
 
-REMAINDER_RULES: dict[str, Callable[..., Term]] = {
+REMAINDER_RULES: dict[OpName, Callable[..., Term]] = {
     "floordiv": floordiv,
     "floormod": floormod,
     "truncdiv": truncdiv,

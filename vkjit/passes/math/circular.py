@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import math
 
-from ... import dtypes
-from ..formats import format_of, half_precision_part
-from ..formula import Formula, Term
+from vkjit import dtypes
+
+from ..formulas.formats import format_of, half_precision_part
+from ..formulas.formula import Formula, Term
 from .logarithm import two_sum
 from .tables import TWO_OVER_PI, tables_of
 

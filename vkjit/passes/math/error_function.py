@@ -6,11 +6,12 @@ so a polynomial in that approximates it.
 
 from __future__ import annotations
 
-from ... import dtypes
-from ...dtypes import DType
+from vkjit import dtypes
+from vkjit.dtypes import DType
+
 from ..arithmetic.floats import copy_sign
-from ..formats import half_precision_part
-from ..formula import Formula, Term
+from ..formulas.formats import half_precision_part
+from ..formulas.formula import Formula, Term
 from .exponential import exp_scaled
 from .tables import tables_of
 

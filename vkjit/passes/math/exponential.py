@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from ..formats import FORMATS, format_of, power_of_two
-from ..formula import Formula, Term
+from ..formulas.formats import FORMATS, format_of, power_of_two
+from ..formulas.formula import Formula, Term
 from .tables import tables_of
 
 __all__ = ["clamp", "exp", "exp2", "exp_scaled", "expm1", "scale"]

@@ -6,8 +6,8 @@ import math
 
 from ..arithmetic.floats import copy_sign
 from ..arithmetic.remainder import quotient
-from ..formats import format_of, is_nan
-from ..formula import Formula, Term
+from ..formulas.formats import format_of, is_nan
+from ..formulas.formula import Formula, Term
 from .exponential import exp_scaled, expm1
 from .logarithm import log_of_sum, two_sum
 from .roots import root

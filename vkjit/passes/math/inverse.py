@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from ..arithmetic.floats import copy_sign
-from ..formats import format_of, half_precision_part
-from ..formula import Formula, Term
+from ..formulas.formats import format_of, half_precision_part
+from ..formulas.formula import Formula, Term
 from .tables import tables_of
 
 __all__ = ["acos", "asin", "atan", "atan2"]

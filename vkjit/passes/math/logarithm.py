@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 
-from ..formats import format_of, half_precision_part, power_of_two
-from ..formula import Formula, Term
+from ..formulas.formats import format_of, half_precision_part, power_of_two
+from ..formulas.formula import Formula, Term
 from .tables import tables_of
 
 __all__ = ["log", "log1p", "log2", "log10", "log_of_sum", "reduced", "two_sum"]

@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..formats import format_of, half_precision_part, is_nan
-from ..formula import Formula, Term
+from ..formulas.formats import format_of, half_precision_part, is_nan
+from ..formulas.formula import Formula, Term
 from .exponential import scale
 from .logarithm import reduced
 from .tables import tables_of

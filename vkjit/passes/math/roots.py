@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from ..formats import format_of, half_precision_part, is_nan
-from ..formula import Formula, Term
+from ..formulas.formats import format_of, half_precision_part, is_nan
+from ..formulas.formula import Formula, Term
 
 __all__ = ["hypot", "root", "rounded_root", "rsqrt"]
 

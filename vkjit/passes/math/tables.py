@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from ... import dtypes
-from ...dtypes import DType
-from ..formula import Term
+from vkjit import dtypes
+from vkjit.dtypes import DType
+
+from ..formulas.formula import Term
 from . import _gen_polynomials
 
 __all__ = ["TWO_OVER_PI", "Tables", "tables_of"]

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...ir.core import Op
-from ...ir.types import Tile
-from ...runtime.interface import DeviceCaps
-from .held import Options
+from vkjit.ir.core import Op
+from vkjit.ir.types import Tile
+from vkjit.runtime.device import DeviceCaps
+
+from .tile_state import Options
 
 __all__ = ["Choice", "choose_engine"]
 

@@ -20,24 +20,36 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from ...errors import CompileError, InternalError
-from ...ir.core import Function, Module, Op, Region, Value
-from ...ir.ops import OPS, Effect
-from ...ir.rewrite import LOOPS, constant_of, exits_of, replace_uses, resolve
-from ...ir.types import Scalar, Tile, Type
-from ...runtime.interface import DeviceCaps
-from ..memory import AliasClass, alias_class
-from . import access, exchange, fragments, matrices, multiplying, overlap, packing, prefetch, products
-from .assign import Assignment, assign
+from vkjit.errors import CompileError, InternalError
+from vkjit.ir.core import Function, Module, Op, Region, Value
+from vkjit.ir.ops import OPS, Effect, OpName, op_name
+from vkjit.ir.rewrite import LOOPS, constant_of, exits_of, replace_uses, resolve
+from vkjit.ir.tiles import permutation
+from vkjit.ir.types import Scalar, Tile, Type
+from vkjit.runtime.device import DeviceCaps
+
+from ..analysis.alias import AliasClass, alias_class
+from . import (
+    fma_matmul,
+    layout_conversion,
+    matmul,
+    memory,
+    mma_fragments,
+    mma_matmul,
+    prefetch,
+    shared_operands,
+    software_pipeline,
+)
+from .assign_layouts import Assignment, assign, tile_of
 from .engines import Choice, choose_engine
-from .fragments import Fragments, Plan, Splat
-from .held import Deferred, Held, Options, Staged, Workshop
 from .layout import Layout
-from .matrices import Kept
-from .multiplying import label, shape_of
-from .overlap import Overlapped
-from .packing import Packed
+from .matmul import label, shape_of
+from .mma_fragments import Fragments, Plan, Splat
+from .mma_matmul import Kept
 from .prefetch import Ahead
+from .shared_operands import Packed
+from .software_pipeline import Overlapped
+from .tile_state import Deferred, Held, Options, Staged, Workshop
 
 __all__ = ["LowerTiles", "options_for"]
 
@@ -111,7 +123,7 @@ class Lowering:
         bits = {scope: self.shop.bits(scope) for scope in ("workgroup", "subgroup")}
         self.layouts = assign(kernel, bits, self.options.vector, self.options.lanes)
         self._survey(kernel.body)
-        self.plans = fragments.plans_of(kernel, self.caps, self.shop.invocations)
+        self.plans = mma_fragments.plans_of(kernel, self.caps, self.shop.invocations)
         self.region(kernel.body, [])
         self.shop.settle()
         replace_uses(kernel.body, self.replaced)
@@ -262,7 +274,7 @@ class Lowering:
             plan = self.plans.get(product.result)
             begin: Callable[..., Ahead] = prefetch.begin
             if prefetch.overlaps(product, plan, numbers):
-                begin = overlap.begin
+                begin = software_pipeline.begin
             packs = self.packs(product, numbers)
             begun = begin(self.shop, loop, product, numbers, fixed, plan, packs, lambda v: resolve(self.replaced, v))
             self.ahead[product] = begun
@@ -287,21 +299,23 @@ class Lowering:
         tile = self.tiles[value]
         target = layout or self.layouts.of(value)
         if isinstance(tile, Held):
-            return exchange.moved(self.shop, tile, target)
+            return layout_conversion.moved(self.shop, tile, target)
         if isinstance(tile, Deferred):
             self.shop.access(tile.operands[0], "r", target.scope)
-            return access.load(self.shop, tile.op, tile.operands, target)
+            return memory.load(self.shop, tile.op, tile.operands, target)
         if isinstance(tile, Splat):
             return Held(target, (tile.value,) * target.held)
         if isinstance(tile, Fragments):
-            return exchange.moved(self.shop, matrices.to_registers(self.shop, tile, self.layouts.of(value)), target)
+            return layout_conversion.moved(
+                self.shop, mma_matmul.to_registers(self.shop, tile, self.layouts.of(value)), target
+            )
         raise InternalError("a tile that only products read is needed in registers")
 
     def matrices(self, value: Value, plan: Plan) -> Fragments:
         """Return the accumulators of a product in matrices."""
         tile = self.tiles[value]
         if isinstance(tile, Splat):
-            return matrices.fill(self.shop, plan, tile.value)
+            return mma_matmul.fill(self.shop, plan, tile.value)
         if not isinstance(tile, Fragments):
             raise InternalError("sums in registers are needed in matrices")
         return tile
@@ -321,10 +335,10 @@ class Lowering:
         factors = [(number, product.operands[number].op) for number in numbers]
         slices = [(number, op) for number, op in factors if op is not None]
         if plan is not None:
-            return [False] * len(slices) if all(packing.can_pack(op, plan) for _, op in slices) else None
-        if not all(packing.suits_sums(self.shop, op, number, sums) for number, op in slices):
+            return [False] * len(slices) if all(shared_operands.can_pack(op, plan) for _, op in slices) else None
+        if not all(shared_operands.suits_sums(self.shop, op, number, sums) for number, op in slices):
             return None
-        return [packing.turns(op, number, sums) for number, op in slices]
+        return [shared_operands.turns(op, number, sums) for number, op in slices]
 
     def keeps(self, op: Op, uses: Sequence[Op]) -> bool:
         """True if an operand of one product in a loop stays in matrices: registers have to suffice for it and the
@@ -332,7 +346,7 @@ class Lowering:
         """
         if len(uses) != 1 or uses[0].operands[:2].count(op.result) != 1 or self.homes[uses[0]] is self.homes[op]:
             return False
-        kind, plan, lanes = access.kind_of(op.result), self.plans[uses[0].result], self.options.subgroup
+        kind, plan, lanes = memory.kind_of(op.result), self.plans[uses[0].result], self.options.subgroup
         along = plan.down if op.result is uses[0].operands[0] else plan.across
         own = kind.shape[0] * kind.shape[1] * kind.dtype.itemsize // along
         sums = {
@@ -373,7 +387,7 @@ class Lowering:
 # -- handlers of operations, called with the lowering and the operation
 def _load(low: Lowering, op: Op) -> None:
     context, operands = low.shop, low.plain(op)
-    kind = op.attrs["type"]
+    kind = tile_of(op.result)
     if low.only_products(op.result) and low.uses.get(op.result):
         uses = low.uses[op.result]
         choice = low.engine(uses[0])
@@ -383,14 +397,14 @@ def _load(low: Lowering, op: Op) -> None:
         if padded and low.stays(op) and (same_region or (same_engine and choice.engine not in ("fma", "matrix"))):
             low.tiles[op.result] = Deferred(op, tuple(operands))
             return
-        if same_engine and choice.engine == "matrix" and packing.can_pack(op, low.plans[uses[0].result]):
-            (staged,) = packing.stage(context, [(op, operands, label(operands[0]))])
+        if same_engine and choice.engine == "matrix" and shared_operands.can_pack(op, low.plans[uses[0].result]):
+            (staged,) = shared_operands.stage(context, [(op, operands, label(operands[0]))])
             low.tiles[op.result] = staged
             if low.keeps(op, uses):
                 context.access(staged.array, "r")
                 number = uses[0].operands.index(op.result)
-                depth = access.kind_of(uses[0].operands[0]).shape[1]
-                low.tiles[op.result] = matrices.keep(context, staged, low.plans[uses[0].result], number, depth)
+                depth = memory.kind_of(uses[0].operands[0]).shape[1]
+                low.tiles[op.result] = mma_matmul.keep(context, staged, low.plans[uses[0].result], number, depth)
                 context.release(staged.array)
                 context.notes.append(f"{op.loc}: the slice stays in matrices, for a product in a loop")
                 return
@@ -398,12 +412,14 @@ def _load(low: Lowering, op: Op) -> None:
             return
         if same_engine and choice.engine in ("fma", "matrix"):
             lines = choice.engine == "matrix"
-            (low.tiles[op.result],) = products.stage_slices(context, [(op, operands, label(operands[0]))], lines=lines)
+            (low.tiles[op.result],) = fma_matmul.stage_slices(
+                context, [(op, operands, label(operands[0]))], lines=lines
+            )
             context.notes.append(f"{op.loc}: the slice is staged in shared memory once, for {len(uses)} products")
             return
     low.check_held(op.result)
     context.access(operands[0], "r", kind.scope)
-    low.tiles[op.result] = access.load(context, op, operands, low.layouts.of(op.result))
+    low.tiles[op.result] = memory.load(context, op, operands, low.layouts.of(op.result))
     context.notes.append(f"{op.loc}: tile of {shape_of(kind)} held in registers: {low.layouts.of(op.result)}")
 
 
@@ -414,13 +430,13 @@ def _store(low: Lowering, op: Op) -> None:
         low.shop.access(operands[0], "w")
 
         def through_registers() -> None:
-            access.store(low.shop, op, operands, low.held(op.operands[-1]))
+            memory.store(low.shop, op, operands, low.held(op.operands[-1]))
 
-        matrices.store(low.shop, op, operands, source, access.kind_of(op.operands[-1]), through_registers)
+        mma_matmul.store(low.shop, op, operands, source, memory.kind_of(op.operands[-1]), through_registers)
         return
     tile = low.held(op.operands[-1])
     low.shop.access(operands[0], "w", tile.layout.scope)
-    access.store(low.shop, op, operands, tile)
+    memory.store(low.shop, op, operands, tile)
 
 
 def _touch(low: Lowering, op: Op, scope: str) -> None:
@@ -435,7 +451,7 @@ def _touch(low: Lowering, op: Op, scope: str) -> None:
 
 
 def _map(low: Lowering, op: Op) -> None:
-    number = fragments.splat_of(op.result)
+    number = mma_fragments.splat_of(op.result)
     if number is not None:
         for inner in op.regions[0].ops[:-1]:
             low.shop.builder.region.ops.append(inner)
@@ -444,53 +460,55 @@ def _map(low: Lowering, op: Op) -> None:
     plan = low.plans.get(op.result)
     if plan is not None:
         factor = low.held(op.operands[1])
-        low.tiles[op.result] = matrices.scale_rows(low.shop, low.matrices(op.operands[0], plan), factor)
+        low.tiles[op.result] = mma_matmul.scale_rows(low.shop, low.matrices(op.operands[0], plan), factor)
         return
     low.check_held(op.result)
     layout = low.layouts.of(op.result)
-    operands = [low.held(v, layout.operand(access.kind_of(v).shape)) for v in op.operands]
+    operands = [low.held(v, layout.operand(memory.kind_of(v).shape)) for v in op.operands]
     _touch(low, op, layout.scope)
-    low.tiles[op.result] = access.map_region(low.shop, op, layout, operands)
+    low.tiles[op.result] = memory.map_region(low.shop, op, layout, operands)
 
 
 def _each(low: Lowering, op: Op) -> None:
     layout = low.layouts.of(op.operands[0])
-    operands = [low.held(v, layout.operand(access.kind_of(v).shape)) for v in op.operands]
+    operands = [low.held(v, layout.operand(memory.kind_of(v).shape)) for v in op.operands]
     _touch(low, op, layout.scope)
-    access.run_each(low.shop, op, layout, operands)
+    memory.run_each(low.shop, op, layout, operands)
 
 
 def _reduce(low: Lowering, op: Op) -> None:
-    function = exchange.argument if op.name == "tile_argument" else exchange.reduce
-    reduced = function(low.shop, op.attrs["op"], low.held(op.operands[0]), op.attrs["axis"])
-    low.tiles[op.result] = exchange.moved(low.shop, reduced, low.layouts.of(op.result))
+    function = layout_conversion.argument if op.name == "tile_argument" else layout_conversion.reduce
+    reduced = function(low.shop, op_name(op.attrs["op"]), low.held(op.operands[0]), op.attrs["axis"])
+    low.tiles[op.result] = layout_conversion.moved(low.shop, reduced, low.layouts.of(op.result))
 
 
 def _scan(low: Lowering, op: Op) -> None:
     layout = low.layouts.of(op.result)
-    low.tiles[op.result] = exchange.scan(low.shop, op.attrs["op"], low.held(op.operands[0], layout), op.attrs["axis"])
+    low.tiles[op.result] = layout_conversion.scan(
+        low.shop, op_name(op.attrs["op"]), low.held(op.operands[0], layout), op.attrs["axis"]
+    )
 
 
 def _reshape(low: Lowering, op: Op) -> None:
     low.check_held(op.result)
-    low.tiles[op.result] = exchange.reshape(low.shop, low.held(op.operands[0]), low.layouts.of(op.result))
+    low.tiles[op.result] = layout_conversion.reshape(low.shop, low.held(op.operands[0]), low.layouts.of(op.result))
 
 
 def _transpose(low: Lowering, op: Op) -> None:
-    tile, axes = low.held(op.operands[0]), op.attrs["axes"]
+    tile, axes = low.held(op.operands[0]), permutation(op)
     layout = tile.layout.permuted(axes)
     places = {slot: number for number, slot in enumerate(tile.layout.slots())}
     back = [axes.index(a) for a in range(len(axes))]
     values = tuple(tile.values[places[tuple(slot[p] for p in back)]] for slot in layout.slots())
-    low.tiles[op.result] = exchange.moved(low.shop, Held(layout, values), low.layouts.of(op.result))
+    low.tiles[op.result] = layout_conversion.moved(low.shop, Held(layout, values), low.layouts.of(op.result))
 
 
 def _get(low: Lowering, op: Op) -> None:
     at = [resolve(low.replaced, v) for v in op.operands[1:]]
-    low.replaced[op.result] = exchange.get(low.shop, low.held(op.operands[0]), at)
+    low.replaced[op.result] = layout_conversion.get(low.shop, low.held(op.operands[0]), at)
 
 
-_HANDLERS: dict[str, Callable[[Lowering, Op], None]] = {
+_HANDLERS: dict[OpName, Callable[[Lowering, Op], None]] = {
     "tile_load": _load,
     "tile_store": _store,
     "tile_map": _map,
@@ -501,5 +519,5 @@ _HANDLERS: dict[str, Callable[[Lowering, Op], None]] = {
     "tile_reshape": _reshape,
     "tile_transpose": _transpose,
     "tile_get": _get,
-    "tile_mma": multiplying.multiply,
+    "tile_mma": matmul.multiply,
 }

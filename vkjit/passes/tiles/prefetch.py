@@ -26,18 +26,19 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...ir.builder import Builder
-from ...ir.core import Op, Region, Value
-from ...ir.ops import OPS, Effect
-from ...ir.rewrite import clone_op, constant_of, exits_of, is_constant
-from ...ir.types import Scalar, Type, Vector
-from ..memory import AliasClass, alias_class
-from . import packing, products
-from .access import load
-from .fragments import Plan
-from .held import Held, Staged, Workshop
-from .matrices import Kept, Source
-from .packing import Packed
+from vkjit.ir.builder import Builder
+from vkjit.ir.core import Op, Region, Value
+from vkjit.ir.ops import OPS, Effect
+from vkjit.ir.rewrite import clone_op, constant_of, exits_of, is_constant
+from vkjit.ir.types import Scalar, Type, Vector
+
+from ..analysis.alias import AliasClass, alias_class
+from . import fma_matmul, shared_operands
+from .memory import load
+from .mma_fragments import Plan
+from .mma_matmul import Kept, Source
+from .shared_operands import Packed
+from .tile_state import Held, Staged, Workshop
 
 __all__ = ["Ahead", "Piece", "asked_for", "begin", "fits", "overlaps"]
 
@@ -212,7 +213,7 @@ def overlaps(product: Op, plan: Plan | None, numbers: Sequence[int]) -> bool:
     """True if a product asks for multi-stage pipelining and allows it: see `overlap`."""
     if plan is None or len(numbers) < 2 or not product.attrs["prefetch"].startswith("overlap"):
         return False
-    return all(v.op is not None and packing.can_pack(v.op, plan) for v in product.operands[:2])
+    return all(v.op is not None and shared_operands.can_pack(v.op, plan) for v in product.operands[:2])
 
 
 def begin(
@@ -242,18 +243,18 @@ def begin(
 
 
 def _packed(shop: Workshop, op: Op, label: str, *, turn: bool) -> Piece:
-    place, spots = packing.reserve(shop, op, label, turn=turn)
+    place, spots = shared_operands.reserve(shop, op, label, turn=turn)
 
     def fetch(operands: Sequence[Value]) -> list[Value]:
-        return packing.vectors(shop, op, operands, spots)
+        return shared_operands.vectors(shop, op, operands, spots)
 
-    return Piece(op, place, fetch, lambda where, values: packing.write(shop, where, spots, values))
+    return Piece(op, place, fetch, lambda where, values: shared_operands.write(shop, where, spots, values))
 
 
 def _staged(shop: Workshop, op: Op, label: str, *, lines: bool) -> Piece:
-    place, layout = products.reserve(shop, op, label, lines=lines)
+    place, layout = fma_matmul.reserve(shop, op, label, lines=lines)
 
     def fetch(operands: Sequence[Value]) -> list[Value]:
         return list(load(shop, op, operands, layout).values)
 
-    return Piece(op, place, fetch, lambda where, values: products.write(shop, where, Held(layout, tuple(values))))
+    return Piece(op, place, fetch, lambda where, values: fma_matmul.write(shop, where, Held(layout, tuple(values))))

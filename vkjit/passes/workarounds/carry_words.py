@@ -19,10 +19,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ... import dtypes
-from ...ir.builder import Builder
-from ...ir.core import Module, Op, Region, Value
-from ...ir.types import Scalar, Type, Vector
+from vkjit import dtypes
+from vkjit.ir.builder import Builder
+from vkjit.ir.core import Module, Op, Region, Value
+from vkjit.ir.types import Scalar, Type, Vector
 
 __all__ = ["CarryWords"]
 

@@ -16,13 +16,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ... import dtypes
-from ...dtypes import DType
-from ...ir.builder import Builder
-from ...ir.core import Module, Op, Value
-from ...ir.rewrite import rewrite_region
-from ...ir.types import Scalar, Type, Vector
-from .hidden import HiddenNumbers
+from vkjit import dtypes
+from vkjit.dtypes import DType
+from vkjit.ir.attributes import Attrs
+from vkjit.ir.builder import Builder
+from vkjit.ir.core import Module, Op, Value
+from vkjit.ir.rewrite import rewrite_region
+from vkjit.ir.types import Scalar, Type, Vector
+
+from .opaque_constants import HiddenNumbers
 
 __all__ = ["HideHalves"]
 
@@ -45,7 +47,8 @@ class HideHalves:
         def hide(op: Op, builder: Builder) -> list[Value] | None:
             if op not in rounded:
                 return None
-            half = builder.emit("cast", op.operands[0], **{**op.attrs, "type": op.result.type})
+            attrs: Attrs = {**op.attrs, "type": op.result.type}
+            half = builder.emit("cast", op.operands[0], **attrs)
             bits = builder.emit("bitcast", half, type=_bits(half.type))
             return [builder.emit("bitcast", builder.emit("or", bits, zeros.like(bits.type)), type=half.type)]
 

@@ -18,16 +18,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...ir.builder import Builder
-from ...ir.core import Module, Op, Region, Value
-from ...ir.rewrite import constant_of, is_constant, rewrite_region
-from ...ir.types import Scalar, Type, Vector
-from .hidden import HiddenNumbers
+from vkjit.ir.builder import Builder
+from vkjit.ir.core import Module, Op, Region, Value
+from vkjit.ir.ops import OpName
+from vkjit.ir.rewrite import constant_of, is_constant, rewrite_region
+from vkjit.ir.types import Scalar, Type, Vector
+
+from .opaque_constants import HiddenNumbers
 
 __all__ = ["HideParity"]
 
-_FORMS = frozenset({"and", "urem_raw", "shr_raw"})
-_TESTS = frozenset({"eq", "ne"})
+_FORMS: frozenset[OpName] = frozenset({"and", "urem_raw", "shr_raw"})
+_TESTS: frozenset[OpName] = frozenset({"eq", "ne"})
 
 
 @dataclass(frozen=True, slots=True)

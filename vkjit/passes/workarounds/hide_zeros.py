@@ -20,17 +20,19 @@ import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from ... import dtypes
-from ...dtypes import DType
-from ...ir.builder import Builder
-from ...ir.core import Module, Region, Value
-from ...ir.rewrite import constant_of, is_constant
-from ...ir.types import U32, Scalar, Type, Vector
-from ..fold import Fold
+from vkjit import dtypes
+from vkjit.dtypes import DType
+from vkjit.ir.builder import Builder
+from vkjit.ir.core import Module, Region, Value
+from vkjit.ir.ops import OpName
+from vkjit.ir.rewrite import constant_of, is_constant
+from vkjit.ir.types import U32, Scalar, Type, Vector
+
+from ..transforms.fold import Fold
 
 __all__ = ["HideZeros"]
 
-_ARITHMETIC = frozenset({"add", "sub", "mul", "div", "fma"})
+_ARITHMETIC: frozenset[OpName] = frozenset({"add", "sub", "mul", "div", "fma"})
 
 
 @dataclass(frozen=True, slots=True)

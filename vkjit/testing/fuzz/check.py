@@ -16,27 +16,28 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from ...compiler import emit_module
-from ...errors import CompileError
-from ...ir.core import Module
-from ...ir.rewrite import clone_module
-from ...ir.verify import violations
-from ...passes import pipeline
-from ...passes.inline import Inline
-from ...passes.lower_exits import LowerExits
-from ...passes.tiles import LowerTiles
-from ...passes.tiles.held import Options as TileOptions
-from ...runtime.artifact import KernelArtifact
-from ...runtime.interface import Device, DeviceCaps
-from ...spirv import tools
-from ...tools.opt import PLAIN_DEVICE, run_passes
+from vkjit.compiler.driver import emit_module
+from vkjit.errors import CompileError
+from vkjit.ir.core import Module
+from vkjit.ir.rewrite import clone_module
+from vkjit.ir.verify import violations
+from vkjit.passes import pipeline
+from vkjit.passes.lowering.lower_exits import LowerExits
+from vkjit.passes.registry import PLAIN_DEVICE, run_passes
+from vkjit.passes.tiles import LowerTiles
+from vkjit.passes.tiles.tile_state import Options as TileOptions
+from vkjit.passes.transforms.inline import Inline
+from vkjit.runtime.artifact import KernelArtifact
+from vkjit.runtime.device import Device, DeviceCaps
+from vkjit.spirv import tools
+
 from . import validate, variants
+from .assumptions import broken_promises
 from .compare import difference
 from .execute import Outcome, interpret, launch, launch_module, watched_launch
 from .flushing import is_excused
 from .known_faults import known_fault
 from .program import Memory, Program
-from .promises import broken_promises
 
 __all__ = ["CHAINS", "Checker", "Finding", "Options"]
 
@@ -99,7 +100,7 @@ class Options:
 
     `thorough` runs each program at every level and verifies all passes; otherwise a program runs at level 2 and one
     other level, and the passes are verified on some runs. `watch` first runs every program with checked accesses (see
-    `vkjit.testing.watch`) at every level on every Vulkan device, on software devices also lowered as for GPUs.
+    `vkjit.testing.fuzz.watch`) at every level on every Vulkan device, on software devices also lowered as for GPUs.
     """
 
     thorough: bool = False

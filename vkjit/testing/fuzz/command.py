@@ -6,7 +6,6 @@ Exit status: 0 without findings, 1 with findings, 2 for wrong arguments.
 from __future__ import annotations
 
 import argparse
-import itertools
 import sys
 import time
 from collections import Counter
@@ -15,18 +14,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...errors import ArgumentError
-from ...ir.ops import OPS
+from vkjit.errors import ArgumentError
+from vkjit.ir.ops import OPS, OpName
+
 from ..console import say
-from .crew import Crew
-from .generate import TILES, generate
+from .generate import generate
 from .planted import run_planted
 from .program import program_text
+from .requests import device_names, requests
 from .worker import Config
+from .worker_pool import Crew
 
-__all__ = ["coverage_text", "device_names", "main", "requests"]
+__all__ = ["coverage_text", "main"]
 
-NOT_GENERATED: dict[str, str] = {}
+NOT_GENERATED: dict[OpName, str] = {}
 """Operations of the op table that are never generated, with the reason."""
 
 
@@ -50,34 +51,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--planted", metavar="FILE", help="plant each bug of a list in turn; say when it was found")
     parser.add_argument("--bug", default="", help="with --planted: only bugs whose name contains this")
     return parser
-
-
-def device_names(wanted: str) -> tuple[str, ...]:
-    """Return the names of the matching devices; "all" means all except the interpreter."""
-    from ...devices import devices
-
-    if wanted == "none":
-        return ()
-    present = [info.name for info in devices() if info.kind != "interpreter"]
-    if wanted == "all":
-        return tuple(present)
-    parts = [part.strip().casefold() for part in wanted.split(",") if part.strip() != "interpreter"]
-    absent = [part for part in parts if not any(part in name.casefold() for name in present)]
-    if absent:
-        raise ArgumentError(f"no device has {absent[0]!r} in its name: there are {', '.join(present) or 'none'}")
-    return tuple(name for name in present if any(part in name.casefold() for part in parts))
-
-
-def requests(
-    seed: int, count: int, statements: int = 0, minutes: float = 0.0, *, tiles: bool = False
-) -> Iterator[dict[str, Any]]:
-    """Yield the requests of a run. One program in eight is on tiles, or all with `tiles`."""
-    start = time.monotonic()
-    for number in itertools.count():
-        if number >= count or (minutes and time.monotonic() - start > 60 * minutes):
-            return
-        first = TILES if tiles or number % 8 == 7 else 0
-        yield {"seed": first + seed * 1_000_003 + number, "statements": statements}
 
 
 def coverage_text(seen: Counter[str]) -> str:

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ... import dtypes
-from ...ir.types import Array
+from vkjit import dtypes
+from vkjit.ir.types import Array
+
 from .execute import Outcome
 from .program import Layout, Program
 

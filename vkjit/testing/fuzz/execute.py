@@ -14,17 +14,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...compiler import emit_module
-from ...errors import KernelError
-from ...interp import run_module
-from ...ir.core import Module
-from ...ir.types import Array, Vector
-from ...plan import LaunchPlan
-from ...runtime.artifact import KernelArtifact
-from ...runtime.interface import Device, DeviceArray
-from .. import watch
+from vkjit.backends.interp import run_module
+from vkjit.compiler.driver import emit_module
+from vkjit.errors import KernelError
+from vkjit.ir.core import Module
+from vkjit.ir.types import Array, Vector
+from vkjit.launch.plan import LaunchPlan
+from vkjit.runtime.artifact import KernelArtifact
+from vkjit.runtime.device import Device, DeviceArray
+
+from . import watch
+from .assumptions import broken_promises
 from .program import Memory, Program
-from .promises import broken_promises
 
 __all__ = ["Outcome", "interpret", "launch", "launch_module", "watched_launch"]
 
@@ -90,7 +91,7 @@ def launch(program: Program, memory: Memory, artifact: KernelArtifact, device: D
 def watched_launch(
     program: Program, memory: Memory, artifact: KernelArtifact, device: Device
 ) -> tuple[Outcome, list[str]]:
-    """Run with every access checked (see `vkjit.testing.watch`). Return the outcome and the errors. An array may be
+    """Run with every access checked (see `vkjit.testing.fuzz.watch`). Return the outcome and the errors. An array may be
     accessed from its first to its last byte in memory, including the gaps between elements.
     """
     outcomes: list[Outcome] = []

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from ... import dtypes
-from ...dtypes import DType
-from ...errors import KernelError
-from ...interp.batch import Grid, Log
-from ...interp.compile import Frame, FunctionCompiler, ProgramCompiler, Step
-from ...interp.engine import Program as Threaded
-from ...interp.engine import _value
-from ...ir.core import Function, Op
+from vkjit import dtypes
+from vkjit.backends.interp.codegen.batch import Grid, Log
+from vkjit.backends.interp.codegen.compile import Frame, FunctionCompiler, ProgramCompiler, Step
+from vkjit.backends.interp.codegen.engine import Program as Threaded, _value
+from vkjit.dtypes import DType
+from vkjit.errors import KernelError
+from vkjit.ir.core import Function, Op
+
 from .program import Memory, Program
 
 __all__ = ["is_excused"]

@@ -9,16 +9,19 @@ import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
-from typing import Any
+from typing import cast
 
-from ... import dtypes
-from ...ir.builder import Builder
-from ...ir.core import Function, Module, Region, Value
-from ...ir.types import BOOL, INDEX, Array, Scalar, Type, Vector
-from . import algebra, collectives, control, expressions, layouts, memory  # noqa: F401  they register statements
-from .maker import COLUMNS as INEXACT_COLUMNS
-from .maker import Inexact, Maker, Place, Probe, Traits
+from vkjit import dtypes
+from vkjit.ir.attributes import FunctionAttrs
+from vkjit.ir.builder import Builder
+from vkjit.ir.core import Function, Module, Region, Value
+from vkjit.ir.ops import OpName
+from vkjit.ir.types import BOOL, INDEX, Array, Scalar, Type, Vector
+
+from . import layouts
 from .program import Layout, Program, Triple
+from .statements import algebra, collectives, control, expressions, memory  # noqa: F401  they register statements
+from .statements.builder import COLUMNS as INEXACT_COLUMNS, Inexact, Maker, Place, Probe, Traits
 from .tiles import generate_tiles
 
 __all__ = ["TILES", "generate"]
@@ -198,12 +201,12 @@ class _Kernel:
         columns = self.inexact()
         probes = self.probed()
         region = Region(self.types, self.names)
-        attrs: dict[str, Any] = {"local_size": self.local, "arg_index": tuple(range(len(self.types)))}
+        attrs: FunctionAttrs = {"local_size": self.local, "arg_index": tuple(range(len(self.types)))}
         flags = {"strict": self.traits.strict, "bounds": self.traits.bounds, "narrow": self.random.random() < 0.6}
         flags["subgroups"] = self.traits.subgroups or self.lane_free
         flags["cut"] = self.random.random() < 0.1
         flags["backward"] = any(s < 0 for layout in self.layouts if layout is not None for s in layout.strides)
-        attrs.update({name: True for name, enabled in flags.items() if enabled})
+        attrs.update(cast("FunctionAttrs", {name: True for name, enabled in flags.items() if enabled}))
         self.module = Module(Function("k", region, [], attrs))
         functions = [self.function(number) for number in range(self.random.choice([0, 0, 1, 2]))]
         m = self.maker(region, self.statements)
@@ -277,7 +280,7 @@ class _Kernel:
         """Add initial values to the scope."""
         m.keep(row)
         if self.random.random() < 0.5:
-            name = self.random.choice(["global_id", "local_id", "group_id", "num_groups", "local_size"])
+            name: OpName = self.random.choice(["global_id", "local_id", "group_id", "num_groups", "local_size"])
             value = m.emit(name, dim=self.random.randint(0, 2))
             if name in ("num_groups", "local_size", "group_id"):
                 m.equal.add(value)
@@ -352,7 +355,7 @@ class _Kernel:
 
     def is_movable(self) -> bool:
         """True if workgroups of another size give the same results."""
-        fixed = {
+        fixed: set[OpName] = {
             "local_id", "group_id", "num_groups", "local_size", "shared", "barrier", "lane_id", "subgroup_id",
             "subgroup_size", "num_subgroups",
         }  # fmt: skip

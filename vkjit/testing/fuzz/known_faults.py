@@ -8,9 +8,9 @@ selected by a comparison of the same magnitude, becomes 0 (see docs/fuzzing.md f
 
 from __future__ import annotations
 
-from ...ir.core import Module, Op
-from ...ir.rewrite import constant_of
-from ...runtime.interface import Device
+from vkjit.ir.core import Module, Op
+from vkjit.ir.rewrite import constant_of
+from vkjit.runtime.device import Device
 
 __all__ = ["known_fault"]
 

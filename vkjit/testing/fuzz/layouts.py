@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from ...runtime.interface import contiguous_strides
+from vkjit.runtime.device import contiguous_strides
+
 from .program import Layout
 
 __all__ = ["contiguous", "strided"]

@@ -10,10 +10,12 @@ import argparse
 import time
 from typing import Any
 
-from ...errors import ArgumentError
+from vkjit.errors import ArgumentError
+
 from ..console import say
-from .crew import Crew
+from .requests import device_names, requests
 from .worker import Config, load_planted
+from .worker_pool import Crew
 
 __all__ = ["find_bug", "run_planted"]
 
@@ -25,8 +27,6 @@ def find_bug(
 
     Raises ArgumentError for an unknown bug: workers would die of it, which would look like a finding.
     """
-    from .command import requests
-
     names = [bug.name for bug in load_planted(path).BUGS]
     if name not in names:
         raise ArgumentError(f"{path} plants no {name!r}: choose one of {', '.join(names)}")
@@ -43,8 +43,6 @@ def find_bug(
 
 def run_planted(path: str, part: str, options: argparse.Namespace) -> int:
     """Run all bugs of a list. Returns 0 if every one was found."""
-    from .command import device_names
-
     bugs = [bug for bug in load_planted(path).BUGS if part in bug.name]
     devices = device_names(options.devices)
     missed = []

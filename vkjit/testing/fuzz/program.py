@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ... import dtypes
-from ...dtypes import DType
-from ...ir.core import Module
-from ...ir.parser import parse_module
-from ...ir.printer import print_module
-from ...ir.semantics import to_bf16
-from ...ir.types import Array, Scalar, Vector
+from vkjit import dtypes
+from vkjit.dtypes import DType
+from vkjit.ir.core import Module
+from vkjit.ir.parser import parse_module
+from vkjit.ir.printer import print_module
+from vkjit.ir.semantics import to_bf16
+from vkjit.ir.types import Array, Scalar, Vector
 
 __all__ = ["Layout", "Memory", "Program", "parse_program", "program_text"]
 

@@ -11,11 +11,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from ...ir.builder import Builder
-from ...ir.core import Function, Module, Op, Region, Value
-from ...ir.rewrite import clone_module, constant_of, exits_of, is_constant, replace_uses, use_counts
-from ...ir.types import Array, Scalar, Vector
-from ...ir.verify import violations
+from vkjit.ir.builder import Builder
+from vkjit.ir.core import Function, Module, Op, Region, Value
+from vkjit.ir.ops import OpName
+from vkjit.ir.rewrite import clone_module, constant_of, exits_of, is_constant, replace_uses, use_counts
+from vkjit.ir.types import Array, Scalar, Vector
+from vkjit.ir.verify import violations
+
 from .program import Program
 
 __all__ = ["shrink"]
@@ -81,7 +83,7 @@ def _end_of(value: Value) -> int | None:
     return None
 
 
-def _is_named(value: Value, name: str) -> bool:
+def _is_named(value: Value, name: OpName) -> bool:
     return value.op is not None and value.op.name == name
 
 
@@ -112,8 +114,8 @@ def _weight(module: Module) -> tuple[int, int]:
     return len(ops), plain
 
 
-_IDS = frozenset({"global_id", "local_id", "group_id", "lane_id", "subgroup_id"})
-_KEPT = frozenset({"barrier", "shared", "local", "linear"})
+_IDS: frozenset[OpName] = frozenset({"global_id", "local_id", "group_id", "lane_id", "subgroup_id"})
+_KEPT: frozenset[OpName] = frozenset({"barrier", "shared", "local", "linear"})
 
 
 def _is_fixed(op: Op) -> bool:
@@ -271,12 +273,14 @@ def _plainer_constants(program: Program) -> Iterator[Module | None]:
         for value in (0, 1):
             copy = clone_module(program.module)
             place, at = _places(copy)[number]
-            dtype = op.attrs["type"].dtype
-            place.ops[at].attrs["value"] = float(value) if dtype.is_float else value
+            assert isinstance(op.result.type, (Scalar, Vector))
+            place.ops[at].attrs["value"] = float(value) if op.result.type.dtype.is_float else value
             yield copy
 
 
-_PURE = frozenset({"const", "poison", "extent", "stride", "global_id", "local_id", "group_id", "load"})
+_PURE: frozenset[OpName] = frozenset(
+    {"const", "poison", "extent", "stride", "global_id", "local_id", "group_id", "load"}
+)
 
 
 def _sweep(module: Module) -> None:

@@ -11,15 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from ... import dtypes
-from ...dtypes import DType
-from ...ir.builder import Builder
-from ...ir.core import Function, Module, Region, Value
-from ...ir.tiles import broadcast_shape, reduced_shape
-from ...ir.types import BOOL, INDEX, Array, Scalar, Tile
+from vkjit import dtypes
+from vkjit.dtypes import DType
+from vkjit.ir.builder import Builder
+from vkjit.ir.core import Function, Module, Region, Value
+from vkjit.ir.tiles import broadcast_shape, reduced_shape
+from vkjit.ir.types import BOOL, INDEX, Array, Scalar, Tile
+
 from . import layouts
+from .assumptions import promised
 from .program import Layout, Program, Triple
-from .promises import promised
 
 __all__ = ["generate_tiles"]
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import InternalError
-from ...spirv import tools
+from vkjit.errors import InternalError
+from vkjit.spirv import tools
 
 __all__ = ["complaint", "is_available"]
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from ...ir.builder import Builder
-from ...ir.core import Module, Op, Region, Value
-from ...ir.ops import OPS
-from ...ir.rewrite import clone_module
-from ...ir.types import BOOL, Scalar
+from vkjit.ir.builder import Builder
+from vkjit.ir.core import Module, Op, Region, Value
+from vkjit.ir.ops import OPS, OpName
+from vkjit.ir.rewrite import clone_module
+from vkjit.ir.types import BOOL, Scalar
+
 from .program import Program, Triple
 
 __all__ = ["other_workgroups", "swapped", "with_dead_code"]
@@ -21,7 +22,7 @@ __all__ = ["other_workgroups", "swapped", "with_dead_code"]
 def swapped(program: Program, random: Random) -> Program:
     """Swap the operands of commutative operations and of comparisons."""
     module = clone_module(program.module)
-    turned = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
+    turned: dict[OpName, OpName] = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
     for function in module.all_functions():
         for op in function.body.walk():
             if len(op.operands) != 2 or random.random() < 0.3:
@@ -93,6 +94,6 @@ def other_workgroups(program: Program, random: Random) -> Program | None:
         local.append(chosen)
         groups.append(extent // chosen)
     module: Module = clone_module(program.module)
-    module.kernel.attrs["local_size"] = tuple(local)
+    module.kernel.attrs["local_size"] = (local[0], local[1], local[2])
     triple: Triple = (groups[0], groups[1], groups[2])
     return replace(program, module=module, groups=triple)

@@ -66,7 +66,7 @@ def _own_output() -> TextIO:
 
 class _Worker:
     def __init__(self, config: Config, out: TextIO) -> None:
-        from ...devices import device
+        from vkjit.backends.selection import device
 
         self.config = config
         self.out = out

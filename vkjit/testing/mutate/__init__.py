@@ -6,9 +6,9 @@ all mutants and reports the survivors.
 
 from __future__ import annotations
 
-from .edits import Edit
-from .mutant import mutant
-from .operators import mutations
+from ..edits.edit import Edit
+from ..edits.mutant import mutant
+from ..edits.mutations import mutations
 from .score import MutationResult, Verdict, mutation_score
 
 __all__ = ["Edit", "MutationResult", "Verdict", "mutant", "mutation_score", "mutations"]

@@ -12,14 +12,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ...errors import VkjitError
-from ...interp.device import INTERPRETER_CAPS
-from ...ir.printer import print_module
-from ...jit import Kernel
-from ...passes import pipeline
-from ..drawing import Drawing
-from ..probing import module_of
-from .choices import without_idle_choices
+from vkjit.backends.interp.runtime.device import INTERPRETER_CAPS
+from vkjit.errors import VkjitError
+from vkjit.ir.printer import print_module
+from vkjit.launch.kernel import Kernel
+from vkjit.passes import pipeline
+
+from ..generate.strategies import Drawing
+from ..generate.usable_types import module_of
+from .redundant_choices import without_idle_choices
 
 __all__ = ["Program", "more_barriers", "same_program"]
 

@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import CompileError, VkjitError
-from ...frontend.source import source_of
-from ...jit import Kernel
-from ..impatient import impatient
-from .edits import Edit
-from .mutant import mutant
-from .operators import mutations
+from vkjit.errors import CompileError, VkjitError
+from vkjit.frontend.source import source_of
+from vkjit.launch.kernel import Kernel
+
+from ..edits.edit import Edit
+from ..edits.mutant import mutant
+from ..edits.mutations import mutations
+from ..execution.time_limited import impatient
 
 __all__ = ["MutationResult", "Verdict", "mutation_score"]
 

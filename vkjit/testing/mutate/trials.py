@@ -12,17 +12,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import CompileError, InternalError, VkjitError
-from ...findings import checks_of
-from ...jit import Kernel
-from ..case import Case
+from vkjit.errors import CompileError, InternalError, VkjitError
+from vkjit.launch.kernel import Kernel
+from vkjit.runtime.sanitizer_reports import checks_of
+
+from ..cases.case import Case
+from ..cases.schedules import Schedule
 from ..checks import collected_cases
-from ..examine import Examiner
-from ..impatient import Clock
-from ..run import executors
-from ..schedules import Schedule
-from ..search import functions_of
-from ..tolerances import as_tolerance
+from ..compare.tolerances import as_tolerance
+from ..execution.run import executors
+from ..execution.time_limited import Clock
+from ..search.examiner import Examiner
+from ..search.search import functions_of
 
 __all__ = ["NOTICED", "CaseProperty", "Trial", "Trials"]
 

@@ -1,0 +1,1 @@
+"""Scaled dot-product attention: forward and backward tile kernels, and kernel selection."""

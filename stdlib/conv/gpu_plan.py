@@ -1,0 +1,121 @@
+"""Convolution on GPUs: choose between the kernels of `shared_patch` and `implicit_gemm`, and their tiling and split-K parts.
+
+Registers the variants of the convolutions for GPUs.
+"""
+
+from __future__ import annotations
+
+import math
+
+import vkjit as vk
+from vkjit.runtime.device import DeviceArray
+
+from ..partial_sums import accumulator, dense, flat, index_type, scratch, sum_parts, sum_parts_of_two
+from ..registry import variant
+from .direct_plan import padded_input
+from .geometry import Geometry
+from .implicit_gemm import BK, SIDE, product
+from .shared_patch_plan import convolve_strips, input_gradient_strips
+
+__all__ = ["by_product", "input_gradient_by_product"]
+
+
+WANTED_GROUPS = 512
+"""Workgroups that keep a large GPU busy."""
+
+
+def _as_dense(x: DeviceArray) -> DeviceArray:
+    return x if dense(x) else padded_input(x, x.shape[2:], (0, 0, 0), (1, 1, 1), x.dtype)
+
+
+def _tile_side(rows: int, columns: int, layers: int) -> int:
+    """Return TILE, the results per side of an invocation: large where enough tiles remain to fill the device."""
+    large = vk.cdiv(rows, 8 * SIDE) * vk.cdiv(columns, 8 * SIDE) * layers
+    return 8 if large >= WANTED_GROUPS // 2 and rows > 4 * SIDE else 4 if min(rows, columns) > 2 * SIDE else 2
+
+
+def _launch(
+    what: str,
+    a: DeviceArray,
+    b: DeviceArray,
+    bias: DeviceArray | None,
+    y: DeviceArray,
+    g: Geometry,
+    shape: tuple[int, int, int],
+    parts: int = 1,
+    ones: bool = False,
+) -> None:
+    """Queue `product` in `parts` split-K parts.
+
+    `shape` is (M, N, K) of the product. With `ones`, the last column of the right operand consists of ones.
+    """
+    rows, columns, depth = shape
+    a, b = _as_dense(a), _as_dense(b)
+    product(
+        flat(a), flat(b), flat(a) if bias is None else bias, flat(y),
+        rows, columns, g.groups * parts, depth, vk.cdiv(vk.cdiv(depth, parts), BK) * BK, g.groups, g.filters, g.channels,
+        *g.size, *g.out, *g.stride, *g.pad, *g.dilation,
+        g.kernel, what, _tile_side(rows, columns, g.groups * parts), bias is not None, ones,
+        accumulator(y.dtype), index_type(a, b, y),
+    )  # fmt: skip
+
+
+@variant("conv", "gpu")
+def convolve(x: DeviceArray, w: DeviceArray, bias: DeviceArray | None, y: DeviceArray, g: Geometry) -> None:
+    if not convolve_strips(x, w, bias, y, g):
+        by_product(x, w, bias, y, g)
+
+
+def by_product(x: DeviceArray, w: DeviceArray, bias: DeviceArray | None, y: DeviceArray, g: Geometry) -> None:
+    """y = x * w + bias, for any strides and dilations."""
+    _launch("forward", w, x, bias, y, g, (g.filters, g.pixels, g.channels * g.taps))
+
+
+@variant("conv_input_gradient", "gpu")
+def input_gradient(gy: DeviceArray, w: DeviceArray, gx: DeviceArray, g: Geometry) -> None:
+    if not input_gradient_strips(gy, w, gx, g):
+        input_gradient_by_product(gy, w, gx, g)
+
+
+def input_gradient_by_product(gy: DeviceArray, w: DeviceArray, gx: DeviceArray, g: Geometry) -> None:
+    """Compute the gradient of the input, for any strides and dilations."""
+    _launch("input", w, gy, None, gx, g, (g.channels, g.batch * math.prod(g.size), g.filters * g.taps))
+
+
+def _split_k_parts(rows: int, columns: int, depth: int, groups: int) -> int:
+    """Return the number of split-K parts that keep a large GPU busy with the weight gradient."""
+    tile = SIDE * _tile_side(rows, columns, groups)
+    tiles = vk.cdiv(rows, tile) * vk.cdiv(columns, tile) * groups
+    return max(1, min(WANTED_GROUPS // tiles, vk.cdiv(depth, 16 * BK)))
+
+
+@variant("conv_weight_gradient", "gpu")
+def weight_gradient(x: DeviceArray, gy: DeviceArray, gw: DeviceArray, g: Geometry) -> None:
+    rows, columns, depth = g.filters, g.channels * g.taps, g.pixels
+    parts = _split_k_parts(rows, columns, depth, g.groups)
+    if parts == 1:
+        _launch("weight", gy, x, None, gw, g, (rows, columns, depth))
+        return
+    partial_sums = scratch((parts, math.prod(gw.shape)), accumulator(gw.dtype), gw.device)
+    _launch("weight", gy, x, None, partial_sums, g, (rows, columns, depth), parts)
+    sum_parts(partial_sums, gw)
+
+
+@variant("conv_parameter_gradients", "gpu")
+def parameter_gradients(x: DeviceArray, gy: DeviceArray, gw: DeviceArray, gb: DeviceArray, g: Geometry) -> bool:
+    """Compute both gradients in one launch, if the column for the bias needs no further tile; else return False."""
+    rows, columns, depth = g.filters, g.channels * g.taps, g.pixels
+    tile = SIDE * _tile_side(rows, columns, g.groups)
+    if columns % tile == 0 or not depth:
+        return False
+    parts = _split_k_parts(rows, columns, depth, g.groups)
+    partial_sums = scratch((parts, g.groups * rows * (columns + 1)), accumulator(gw.dtype), gw.device)
+    _launch("weight", gy, x, None, partial_sums, g, (rows, columns + 1, depth), parts, ones=True)
+    sum_parts_of_two(partial_sums, gw, gb)
+    return True
+
+
+@variant("conv_parameter_gradients", "cpu")
+def no_parameter_gradients(x: DeviceArray, gy: DeviceArray, gw: DeviceArray, gb: DeviceArray, g: Geometry) -> bool:  # noqa: ARG001  # fmt: skip
+    """Return False: on these devices the two gradients are computed separately."""
+    return False

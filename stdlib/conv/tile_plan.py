@@ -1,0 +1,154 @@
+"""2-D convolutions on tiles: choose the tiling and split-K parts, and launch the kernels of `tiles`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import vkjit as vk
+from vkjit.errors import ArgumentError
+from vkjit.runtime.device import DeviceArray
+from vkjit.runtime.matrix_shapes import native_shape
+
+from ..matmul.tile_plan import LEAST_GROUPS, parts_for
+from ..partial_sums import accumulator, dense, scratch, sum_parts
+from ..registry import CPU_LOOP, choose, variant
+from .geometry import Geometry
+from .tiles import forward, input_gradient, weight_gradient
+
+__all__ = ["ConvPlan", "convolve_by_tiles", "input_gradient_by_tiles", "weight_gradient_by_tiles"]
+
+WANTED_GROUPS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class ConvPlan:
+    """Tiling of a convolution: tiles of `rows` x `columns`, `depth` elements of K per iteration, workgroups of
+    `threads`.
+
+    `longest` limits the K extent that one invocation sums, 0 for no limit. `ahead`: software pipelining, the operands
+    of the next iteration are loaded during the current product.
+    """
+
+    rows: int
+    columns: int
+    depth: int
+    threads: int
+    longest: int = 0
+    ahead: bool = False
+
+    @property
+    def numbers(self) -> tuple[int, int, int, int]:
+        return self.rows, self.columns, self.depth, self.threads
+
+
+@variant("conv tiles", "gpu")
+def _on_gpu(y: DeviceArray, rows: int, pixels: int) -> ConvPlan:
+    """With cooperative matrices, choose tiles as high as the rows of the result fill: all of a tile's rows share the
+    gathered operand. `rows` 0 chooses small tiles.
+    """
+    matrices = native_shape(y.device.caps.matrices, y.dtype.name, y.dtype.name, "f32") is not None
+    for high, threads in ((256, 8), (128, 4)):
+        if matrices and rows > high // 2 and -(-rows // high) * -(-pixels // 128) >= LEAST_GROUPS:
+            return ConvPlan(
+                high, 128, 32, threads * y.device.caps.subgroup_size, ahead=high < 256
+            )  # 256 rows hide the latency without pipelining
+    return ConvPlan(64, 128, 32, 256)
+
+
+@variant("conv tiles", "cpu")
+def _on_cpu(_y: DeviceArray, _rows: int, _pixels: int) -> ConvPlan:
+    return ConvPlan(16, 32, 16, 64, CPU_LOOP)
+
+
+@variant("conv tiles", "llvm-cpu")
+def _on_processor(_y: DeviceArray, _rows: int, _pixels: int) -> ConvPlan:
+    return ConvPlan(32, 64, 32, 64)
+
+
+def _flat(array: DeviceArray, groups: int) -> DeviceArray:
+    """View (N, groups * C, 1, H, W) as (N, groups, C, H, W)."""
+    (n, c, _, h, w), (s, t, _, u, v) = array.shape, array.strides
+    return DeviceArray(
+        array.buffer, array.offset, array.dtype, (n, groups, c // groups, h, w), (s, c // groups * t, t, u, v)
+    )
+
+
+def _weights(array: DeviceArray, groups: int) -> DeviceArray:
+    """View (groups * F, C, 1, R, S) as (groups, F, C, R, S)."""
+    (f, c, _, h, w), (s, t, _, u, v) = array.shape, array.strides
+    return DeviceArray(
+        array.buffer, array.offset, array.dtype, (groups, f // groups, c, h, w), (f // groups * s, s, t, u, v)
+    )
+
+
+def _rows(array: DeviceArray) -> DeviceArray:
+    """View dense weights (G, F, C, R, S) as (G, F, C * R * S)."""
+    groups, filters, depth = *array.shape[:2], math.prod(array.shape[2:])
+    return DeviceArray(array.buffer, array.offset, array.dtype, (groups, filters, depth), (filters * depth, depth, 1))
+
+
+def _walk(g: Geometry) -> tuple[Any, ...]:
+    """Return strides, padding, dilation and taps as the kernels take them.
+
+    Raises ArgumentError for convolutions over three axes.
+    """
+    if g.size[0] != 1 or g.kernel[0] != 1 or g.out[0] != 1 or g.pad[0]:
+        raise ArgumentError(
+            f"these kernels convolve over two axes, found a depth of {g.size[0]} and {g.kernel[0]} taps along it"
+        )
+    return (*g.stride[1:], *g.pad[1:], *g.dilation[1:], g.kernel[1:])
+
+
+def convolve_by_tiles(
+    x: DeviceArray, w: DeviceArray, bias: DeviceArray | None, y: DeviceArray, g: Geometry, plan: ConvPlan | None = None
+) -> None:
+    """Queue y = x * w + bias on the device of y. `w` is dense; `bias` has one element per filter."""
+    walk = _walk(g)
+    if 0 in y.shape:
+        return
+    if not dense(w):
+        raise ArgumentError(
+            f"the weights have to lie in C order without gaps, found strides {w.strides}: copy them first"
+        )
+    plan = plan or choose("conv tiles", y.device)(y, g.filters, g.groups * g.pixels)
+    spare = w if math.prod(w.shape) else y  # placeholder that isn't read; y would alias the output
+    added = spare if bias is None else bias
+    step = 0 if bias is None else bias.strides[0]
+    by_filter = DeviceArray(added.buffer, added.offset, added.dtype, (g.groups, g.filters), (g.filters * step, step))
+    forward(
+        _flat(x, g.groups), _rows(_weights(w, g.groups)), by_filter, _flat(y, g.groups), *walk, *plan.numbers,
+        accumulator(y.dtype), bias is not None, plan.ahead,
+    )  # fmt: skip
+
+
+def input_gradient_by_tiles(
+    gy: DeviceArray, w: DeviceArray, gx: DeviceArray, g: Geometry, plan: ConvPlan | None = None
+) -> None:
+    """Queue gx = the gradient of the input on the device of gx."""
+    walk = _walk(g)
+    if 0 in gx.shape:
+        return
+    plan = plan or choose("conv tiles", gx.device)(gx, 0, 0)
+    input_gradient(
+        _flat(gy, g.groups), _weights(w, g.groups), _flat(gx, g.groups), *walk, *plan.numbers, accumulator(gx.dtype)
+    )
+
+
+def weight_gradient_by_tiles(
+    x: DeviceArray, gy: DeviceArray, gw: DeviceArray, g: Geometry, plan: ConvPlan | None = None
+) -> None:
+    """Queue gw = the gradient of the weights, dense, on the device of gw."""
+    walk = _walk(g)
+    if 0 in gw.shape:
+        return
+    plan = plan or choose("conv tiles", gw.device)(gw, 0, 0)
+    depth, total = g.channels * g.taps, accumulator(gw.dtype)
+    tiles = g.groups * vk.cdiv(g.filters, plan.rows) * vk.cdiv(depth, plan.columns)
+    parts = parts_for(tiles, g.pixels, WANTED_GROUPS, plan.longest)
+    chunk = max(1, vk.cdiv(vk.cdiv(g.pixels, parts), plan.depth)) * plan.depth
+    partials = scratch((max(1, vk.cdiv(g.pixels, chunk)), g.groups, g.filters, depth), total, gw.device)
+    weight_gradient(_flat(x, g.groups), _flat(gy, g.groups), partials, chunk, *walk, *plan.numbers, total)
+    sums = DeviceArray(partials.buffer, 0, total, (partials.shape[0], math.prod(gw.shape)), (math.prod(gw.shape), 1))
+    sum_parts(sums, gw)

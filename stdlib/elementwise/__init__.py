@@ -1,0 +1,1 @@
+"""Elementwise kernels, the functions they apply, and transposing copies."""

@@ -1,0 +1,70 @@
+"""Transposing copies: the source is contiguous along one axis, the target along another.
+
+Arrays are (g, i, j); x is contiguous along i, y along j; y = x, converted to y's type. A workgroup copies a tile. On a
+GPU the tile goes through shared memory, so that loads and stores are coalesced; on CPUs it is copied row by row, while
+the cache lines that its rows share stay in the L1 cache.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import vkjit as vk
+from vkjit.runtime.device import DeviceArray
+from vkjit.stdlib.registry import choose, variant
+
+__all__ = ["SIDE", "transposed_copy"]
+
+T = TypeVar("T", bound=vk.Element)
+R = TypeVar("R", bound=vk.Element)
+
+SIDE = 32
+"""Side length of a tile in elements."""
+
+
+@vk.kernel(
+    groups=lambda y: (vk.cdiv(y.shape[2], SIDE), vk.cdiv(y.shape[1], SIDE), y.shape[0]), local=(SIDE, 8), debug=False
+)
+def _through_shared(x: vk.In[T, "G I J"], y: vk.Out[R, "G I J"]):
+    tile = vk.shared(T, (SIDE, SIDE + 1))
+    column, row = vk.local_id(0), vk.local_id(1)
+    g, first, left = vk.group_id(2), vk.group_id(1) * SIDE, vk.group_id(0) * SIDE
+    for k in vk.unroll(4):
+        tile[row + 8 * k, column] = x.get(g, first + column, left + row + 8 * k, pad=0)
+    vk.barrier()
+    for k in vk.unroll(4):
+        y.put(g, first + row + 8 * k, left + column, R(tile[column, row + 8 * k]))
+
+
+@vk.kernel(
+    groups=lambda y, SIZE: (vk.cdiv(y.shape[2], SIZE), vk.cdiv(y.shape[1], 16), y.shape[0]),
+    local=lambda SIZE: SIZE,
+    debug=False,
+)
+def _row_by_row(x: vk.In[T, "G I J"], y: vk.Out[R, "G I J"], SIZE: vk.Const[int]):
+    g, first, j = vk.group_id(2), vk.group_id(1) * 16, vk.group_id(0) * SIZE + vk.local_id(0)
+    if j < y.shape[2]:
+        for i in range(first, vk.min(first + 16, y.shape[1])):
+            y[g, i, j] = R(x[g, i, j])
+
+
+def transposed_copy(x: DeviceArray, y: DeviceArray) -> bool:
+    """Copy x to y if the device has a kernel for it; return True if it did."""
+    return bool(choose("transpose", x.device)(x, y))
+
+
+@variant("transpose", "gpu")
+def _copy_gpu(x: DeviceArray, y: DeviceArray) -> bool:
+    _through_shared(x, y)
+    return True
+
+
+@variant("transpose", "llvm-cpu")
+def _copy_processor(x: DeviceArray, y: DeviceArray) -> bool:
+    _row_by_row(x, y, x.device.caps.subgroup_size)
+    return True
+
+
+@variant("transpose", "cpu")
+def _copy_plainly(x: DeviceArray, y: DeviceArray) -> bool:  # noqa: ARG001  # all variants have the same signature
+    return False

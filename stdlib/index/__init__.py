@@ -1,0 +1,1 @@
+"""Gather, scatter, embedding, compaction and bincount kernels."""

@@ -1,0 +1,188 @@
+"""Embedding lookup and its gradient, sums and maxima of bags (runs of rows), and one-hot encoding.
+
+The table is (V, D), the dense integer indices are (M,), and the gradient of the gathered rows is (M, D). The gradient of the
+table needs neither sorting nor atomics: `link` finds the next occurrence of each index, then the first occurrence follows
+the chain and adds the rows in order. Results are reproducible. Linking is quadratic in the number of indices, so they are
+processed in segments, whose sums are added in order.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import vkjit as vk
+from vkjit.runtime.device import DeviceArray
+
+from ..partial_sums import accumulator, scratch
+from ..registry import CPU_LOOP
+
+__all__ = ["bag_places", "bag_sums", "embedding", "gradient", "one_hot"]
+
+T = TypeVar("T", bound=vk.Element)
+K = TypeVar("K", bound=vk.Element)
+R = TypeVar("R", bound=vk.Element)
+A = TypeVar("A", bound=vk.Element)
+
+SEGMENT = CPU_LOOP
+"""Number of indices that are linked at a time."""
+
+
+@vk.kernel(over="y")
+def rows_taken(table: vk.In[T, "V D"], where: vk.In[K, "M"], y: vk.Out[T, "M D"]):
+    d, m = vk.global_id(0), vk.global_id(1)
+    v = vk.i64(where[m])
+    assert v >= 0, f"index {v} is no row of the table: it is below 0"
+    assert v < table.shape[0], f"index {v} is no row of the table: there are {table.shape[0]}"
+    y[m, d] = table.get(v, d, pad=0)
+
+
+@vk.kernel(over="following", debug=False)
+def link(where: vk.In[K, "S"], following: vk.Out[vk.i32, "S"], later: vk.Out[vk.u8, "S"]):
+    """following[m] = the position of the next index equal to where[m], or -1.
+
+    Sets later[m] = 1 if an equal index precedes m, and leaves it unchanged otherwise.
+    """
+    m = vk.i32(vk.global_id(0))
+    wanted, found = where[m], vk.i32(-1)
+    for i in range(where.shape[0] - m - 1):
+        if where[m + 1 + i] == wanted:
+            found = m + 1 + vk.i32(i)
+            break
+    following[m] = found
+    if found >= 0:
+        later[found] = 1
+
+
+@vk.kernel(groups=lambda g: (vk.cdiv(g.shape[1], 32), g.shape[0], 1), local=32, debug=False)
+def chain_sums(
+    g: vk.In[T, "S D"],
+    where: vk.In[K, "S"],
+    following: vk.In[vk.i32, "S"],
+    later: vk.In[vk.u8, "S"],
+    y: vk.InOut[A, "V D"],
+    skipped: vk.i64,
+):
+    """y[v] += the sum of g[m] over all m with where[m] = v, except for v = `skipped`; computed at the first occurrence of v."""
+    d, m = vk.global_id(0), vk.group_id(1)
+    v = vk.i64(where[m])
+    if d >= g.shape[1] or later[m] != 0 or v == skipped or v < 0 or v >= y.shape[0]:
+        return
+    total, at = A(0), vk.i32(m)
+    for _ in range(g.shape[0]):
+        total += A(g[at, d])
+        at = following[at]
+        if at < 0:
+            break
+    y[v, d] = y[v, d] + total
+
+
+@vk.kernel(over="y", debug=False)
+def ones_at(where: vk.In[K, "M"], y: vk.Out[R, "M C"]):
+    c, m = vk.global_id(0), vk.global_id(1)
+    v = vk.i64(where[m])
+    assert 0 <= v < y.shape[1], f"index {v} is out of range for {y.shape[1]} classes"
+    y[m, c] = R(v == c)
+
+
+@vk.kernel(over="y", debug=False)
+def sums_of_bags(x: vk.In[T, "M D"], offsets: vk.In[K, "E"], y: vk.Out[A, "B D"]):
+    """y[b] = the sum of the rows of x in [offsets[b], offsets[b + 1]), in order."""
+    d, b = vk.global_id(0), vk.global_id(1)
+    first, last = vk.i64(offsets[b]), vk.i64(offsets[b + 1])
+    if b == 0:
+        assert first == 0, f"the first bag begins at {first}: offsets begin with 0"
+    assert first <= last, f"a bag begins at {first} and ends at {last}: offsets don't fall"
+    assert last <= x.shape[0], f"a bag ends at {last}: there are {x.shape[0]} indices"
+    if b == y.shape[0] - 1:
+        assert last == x.shape[0], f"the last bag ends at {last}: there are {x.shape[0]} indices"
+    total = A(0)
+    for m in range(vk.max(first, 0), vk.min(last, x.shape[0])):
+        total += A(x[m, d])
+    y[b, d] = total
+
+
+@vk.kernel(over="y", debug=False)
+def places_of_bags(
+    x: vk.In[T, "M D"], where: vk.In[K, "M"], offsets: vk.In[R, "E"], y: vk.Out[vk.i64, "B D"], skipped: vk.i64
+):
+    """y[b, d] = the argmax of x[:, d] over the rows in [offsets[b], offsets[b + 1]), or -1 if there are none.
+
+    Rows whose index in `where` is `skipped` are ignored. Of equal elements the first counts; NaN is the largest.
+    """
+    d, b = vk.global_id(0), vk.global_id(1)
+    place = vk.i64(-1)
+    most = T(0)
+    for m in range(vk.max(vk.i64(offsets[b]), 0), vk.min(vk.i64(offsets[b + 1]), x.shape[0])):
+        value = x[m, d]
+        if vk.i64(where[m]) != skipped and (place < 0 or value > most or (value != value and most == most)):
+            place, most = vk.i64(m), value
+    y[b, d] = place
+
+
+@vk.kernel(over="y", debug=False)
+def converted(x: vk.In[A, "V D"], y: vk.Out[T, "V D"]):
+    d, v = vk.global_id(0), vk.global_id(1)
+    y[v, d] = T(x[v, d])
+
+
+def embedding(table: DeviceArray, where: DeviceArray, y: DeviceArray) -> None:
+    """y[m] = table[where[m]]; an out-of-range index is reported and yields zeros."""
+    if 0 not in y.shape:
+        rows_taken(table, where, y)
+
+
+def gradient(g: DeviceArray, where: DeviceArray, y: DeviceArray, *, skipped: int = -1) -> None:
+    """y[v] = the sum of g[m] over all m with where[m] = v; 0 for v = `skipped` (the padding index)."""
+    if 0 in y.shape:
+        return
+    device, dtype = y.device, accumulator(y.dtype)
+    total = y if y.dtype is dtype else scratch(y.shape, dtype, device)
+    device.fill(total.buffer, total.offset, _padded_bytes(total), 0)
+    for start in range(0, where.shape[0], SEGMENT):
+        stop = min(where.shape[0], start + SEGMENT)
+        part, places = _slice_rows(g, start, stop), _slice_rows(where, start, stop)
+        following, later = scratch(places.shape, vk.i32, device), scratch(places.shape, vk.u8, device)
+        device.fill(later.buffer, 0, _padded_bytes(later), 0)
+        link(places, following, later)
+        chain_sums(part, places, following, later, total, skipped)
+    if total is not y:
+        converted(total, y)
+
+
+def bag_sums(x: DeviceArray, offsets: DeviceArray, y: DeviceArray) -> None:
+    """y[b] = the sum of the rows of x in [offsets[b], offsets[b + 1]).
+
+    Offsets that decrease, don't start at 0, or don't end at the number of rows are reported.
+    """
+    if 0 in y.shape:
+        return
+    dtype = accumulator(y.dtype)
+    total = y if y.dtype is dtype else scratch(y.shape, dtype, y.device)
+    sums_of_bags(x, offsets, total)
+    if total is not y:
+        converted(total, y)
+
+
+def bag_places(x: DeviceArray, where: DeviceArray, offsets: DeviceArray, y: DeviceArray, *, skipped: int = -1) -> None:
+    """y = the argmax over the rows of each bag, per column; -1 for bags without rows other than those of index `skipped`."""
+    if 0 not in y.shape:
+        places_of_bags(x, where, offsets, y, skipped)
+
+
+def _padded_bytes(array: DeviceArray) -> int:
+    """Return the size of a dense array in bytes, rounded up to a multiple of 4."""
+    count = array.dtype.itemsize
+    for extent in array.shape:
+        count *= extent
+    return (count + 3) & ~3
+
+
+def _slice_rows(array: DeviceArray, start: int, stop: int) -> DeviceArray:
+    offset = array.offset + start * array.strides[0] * array.dtype.itemsize
+    return DeviceArray(array.buffer, offset, array.dtype, (stop - start, *array.shape[1:]), array.strides)
+
+
+def one_hot(where: DeviceArray, y: DeviceArray) -> None:
+    """y[m, c] = 1 where where[m] = c, else 0."""
+    if 0 not in y.shape:
+        ones_at(where, y)

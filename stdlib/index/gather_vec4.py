@@ -1,0 +1,104 @@
+"""Gathers along an axis: vec4 kernels for GPUs, and the functions that choose between them and those of `gather_scatter`.
+
+Indices are integers; negative ones count from the end, and out-of-range ones read 0. The vec4 kernels compute four adjacent
+elements per invocation. They require that the last axis of the result be a multiple of four and the indexed axis nonempty.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import vkjit as vk
+from vkjit.runtime.device import DeviceArray
+
+from ..registry import device_class
+from . import gather_scatter
+
+__all__ = ["gather_last", "gather_last_fours", "take", "take_fours", "take_last", "take_last_fours"]
+
+T = TypeVar("T", bound=vk.Element)
+I = TypeVar("I", bound=vk.Element)  # noqa: E741  # the type of indices
+
+GROUP = 256
+"""Invocations of a workgroup."""
+
+
+@vk.func
+def place_of(position, extent):
+    """Return whether an index is in range for an axis of `extent` elements, and the index from the start (0 if it isn't)."""
+    counted = vk.i64(position)
+    counted = vk.where(counted < 0, counted + vk.i64(extent), counted)
+    inside = (counted >= 0) & (counted < vk.i64(extent))
+    return inside, vk.index(vk.where(inside, counted, vk.i64(0)))
+
+
+@vk.kernel(groups=lambda y: (vk.cdiv(y.shape[1], 4 * GROUP), y.shape[0]), local=GROUP, debug=False)
+def take_last_fours(x: vk.In[T, "A E"], where: vk.In[I, "N"], y: vk.Out[T, "A N"]):
+    """y[a, n] = x[a, where[n]]."""
+    n, a = vk.global_id(0) * 4, vk.global_id(1)
+    if n < y.shape[1]:
+        places = ()
+        for k in vk.unroll(4):
+            places = places + (place_of(where[n + k], x.shape[1]),)
+        values = ()
+        for k in vk.unroll(4):
+            values = values + (x[a, places[k][1]],)
+        for k in vk.unroll(4):
+            y[a, n + k] = vk.where(places[k][0], values[k], T(0))
+
+
+@vk.kernel(groups=lambda y: (vk.cdiv(y.shape[1], 4 * GROUP), y.shape[0]), local=GROUP, debug=False)
+def gather_last_fours(x: vk.In[T, "A E"], where: vk.In[I, "A N"], y: vk.Out[T, "A N"]):
+    """y[a, n] = x[a, where[a, n]]."""
+    n, a = vk.global_id(0) * 4, vk.global_id(1)
+    if n < y.shape[1]:
+        places = ()
+        for k in vk.unroll(4):
+            places = places + (place_of(where[a, n + k], x.shape[1]),)
+        values = ()
+        for k in vk.unroll(4):
+            values = values + (x[a, places[k][1]],)
+        for k in vk.unroll(4):
+            y[a, n + k] = vk.where(places[k][0], values[k], T(0))
+
+
+@vk.kernel(
+    groups=lambda y, LOCAL: (vk.cdiv(y.shape[2], 4 * LOCAL), y.shape[1], y.shape[0]),
+    local=lambda LOCAL: LOCAL,
+    debug=False,
+)
+def take_fours(x: vk.In[T, "A E B"], where: vk.In[I, "N"], y: vk.Out[T, "A N B"], LOCAL: vk.Const[Any]):
+    """y[a, n, b] = x[a, where[n], b]."""
+    b, n, a = (vk.group_id(0) * LOCAL + vk.local_id(0)) * 4, vk.global_id(1), vk.global_id(2)
+    inside, p = place_of(where[n], x.shape[1])
+    if b < y.shape[2]:
+        values = ()
+        for k in vk.unroll(4):
+            values = values + (x[a, p, b + k],)
+        for k in vk.unroll(4):
+            y[a, n, b + k] = vk.where(inside, values[k], T(0))
+
+
+def _supports_vec4(x: DeviceArray, y: DeviceArray, shortest: int = 2 * GROUP) -> bool:
+    """True if the vec4 kernels support the arrays and the rows of y, at least `shortest` long, keep a workgroup busy."""
+    length = y.shape[-1]
+    return device_class(y.device) == "gpu" and x.shape[1] > 0 and length % 4 == 0 and length >= shortest
+
+
+def take_last(x: DeviceArray, where: DeviceArray, y: DeviceArray) -> None:
+    """y[a, n] = x[a, where[n]]."""
+    (take_last_fours if _supports_vec4(x, y) else gather_scatter.take_last)(x, where, y)
+
+
+def gather_last(x: DeviceArray, where: DeviceArray, y: DeviceArray) -> None:
+    """y[a, n] = x[a, where[a, n]]."""
+    (gather_last_fours if _supports_vec4(x, y) else gather_scatter.gather_last)(x, where, y)
+
+
+def take(x: DeviceArray, where: DeviceArray, y: DeviceArray) -> None:
+    """y[a, n, b] = x[a, where[n], b]."""
+    if _supports_vec4(x, y, 128) and x.strides[2] == 1:
+        vec4s = y.shape[2] // 4
+        take_fours(x, where, y, next((size for size in (32, 64, 128) if vec4s <= size), GROUP))
+    else:
+        gather_scatter.take(x, where, y)

@@ -1,0 +1,363 @@
+"""Loss functions: elementwise losses, and cross entropy and NLL of rows of scores against class indices.
+
+The elementwise losses are device functions of a prediction and a target for `elementwise.map2` and `map3`. The others take dense
+scores viewed as (outer, C, inner) and targets (outer, inner), and produce one loss per row; cross entropy also uses the row
+statistics of `softmax.row_statistics`.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import vkjit as vk
+from vkjit.runtime.device import DeviceArray
+
+from ..partial_sums import scratch
+from ..rows.softmax import GROUP, by_groups, chunk_length, combined, matrix, row_statistics
+
+__all__ = ["cross_entropy", "cross_entropy_gradient", "nll", "nll_gradient"]
+
+T = TypeVar("T", bound=vk.Element)
+K = TypeVar("K", bound=vk.Element)
+W = TypeVar("W", bound=vk.Element)
+R = TypeVar("R", bound=vk.Element)
+G = TypeVar("G", bound=vk.Element)
+A = TypeVar("A", bound=vk.Element)
+
+LOCAL = 64
+BLOCK = 32
+LEAST_LOG = -100
+"""Lower bound of the logarithms in binary cross entropy: a confident wrong prediction has a finite loss."""
+
+
+# -- elementwise losses
+
+
+@vk.func
+def squared_difference(x, y):
+    return (x - y) * (x - y)
+
+
+@vk.func
+def absolute_difference(x, y):
+    return vk.abs(x - y)
+
+
+@vk.func
+def smooth_l1(x, y, beta):
+    d = vk.abs(x - y)
+    return vk.where(d < beta, 0.5 * d * d / beta, d - 0.5 * beta)
+
+
+@vk.func
+def huber(x, y, delta):
+    d = vk.abs(x - y)
+    return vk.where(d <= delta, 0.5 * d * d, delta * (d - 0.5 * delta))
+
+
+@vk.func
+def binary_cross_entropy(x, t):
+    assert 0 <= x <= 1, (
+        f"binary_cross_entropy: {x} is no probability, expected 0 to 1: take the sigmoid, or the form with logits"
+    )
+    return -(t * vk.max(vk.log(x), LEAST_LOG) + (1 - t) * vk.max(vk.log(1 - x), LEAST_LOG))
+
+
+@vk.func
+def binary_cross_entropy_logits(x, t):
+    return (1 - t) * x + vk.max(-x, 0) + vk.log1p(vk.exp(-vk.abs(x)))
+
+
+@vk.func
+def divergence(x, t):
+    return vk.where(t == 0, 0, t * (vk.log(vk.where(t == 0, 1, t)) - x))
+
+
+@vk.func
+def log_divergence(x, t):
+    return vk.exp(t) * (t - x)
+
+
+# -- losses of rows against class indices
+
+
+@vk.kernel(groups=lambda y: vk.cdiv(y.shape[0] * y.shape[1], LOCAL), local=LOCAL, debug=False)
+def smoothing_sums(
+    x: vk.In[T, "outer C inner"],
+    m: vk.In[A, "rows chunks"],
+    s: vk.In[A, "rows chunks"],
+    weight: vk.In[W, "D"],
+    y: vk.Out[A, "rows chunks"],
+    length: vk.i32,
+    WEIGHT: vk.Const[bool],
+):
+    """y = the sum over each chunk of weight * -log softmax(x), for label smoothing."""
+    e = vk.global_id(0)
+    if e >= y.shape[0] * y.shape[1]:
+        return
+    row, chunk = e // y.shape[1], e % y.shape[1]
+    i, k = row // x.shape[2], row % x.shape[2]
+    top, total = combined(m, s, row, m.shape[1])
+    log_sum = vk.log(total)
+    first, result = chunk * length, A(0)
+    trips = vk.min(x.shape[1] - first, length)
+    for b in range(vk.cdiv(trips, BLOCK)):
+        part = A(0)
+        for j in range(b * BLOCK, vk.min((b + 1) * BLOCK, trips)):
+            value = log_sum - (A(x[i, first + j, k]) - top)
+            if WEIGHT:
+                value *= A(weight[first + j])
+            part += value
+        result += part
+    y[row, chunk] = result
+
+
+@vk.kernel(over="loss")
+def cross_entropy_rows(
+    x: vk.In[T, "outer C inner"],
+    target: vk.In[K, "outer inner"],
+    weight: vk.In[W, "D"],
+    m: vk.In[A, "rows chunks"],
+    s: vk.In[A, "rows chunks"],
+    smooth: vk.In[A, "rows chunks"],
+    loss: vk.Out[R, "outer inner"],
+    scale: vk.Out[A, "outer inner"],
+    ignored: vk.i64,
+    smoothing: A,
+    WEIGHT: vk.Const[bool],
+    SMOOTH: vk.Const[bool],
+):
+    """loss = the cross entropy of each row, scale = the weight of its target class; both 0 where the target is `ignored`."""
+    k, i = vk.global_id(0), vk.global_id(1)
+    t = vk.i64(target[i, k])
+    value, factor = A(0), A(0)
+    if t != ignored:
+        assert t >= 0, f"target {t} is no class: it is below 0"
+        assert t < x.shape[1], f"target {t} is no class: there are {x.shape[1]}"
+        if t >= 0 and t < x.shape[1]:
+            row = i * x.shape[2] + k
+            top, total = combined(m, s, row, m.shape[1])
+            factor = A(1)
+            if WEIGHT:
+                factor = A(weight[t])
+            value = factor * (vk.log(total) - (A(x[i, t, k]) - top))
+            if SMOOTH:
+                even = A(0)
+                for c in range(smooth.shape[1]):
+                    even += smooth[row, c]
+                value = (1 - smoothing) * value + smoothing / A(x.shape[1]) * even
+    loss[i, k] = R(value)
+    scale[i, k] = factor
+
+
+@vk.func
+def slope_factors(
+    g, t, classes, weight, weights, m, s, row, ignored, smoothing, A: vk.Const[object], WEIGHT: vk.Const[bool]
+):
+    """Return (one, even, top, factor) for the gradient of a row.
+
+    The gradient is exp(x[c] - top) * factor - even * weight[c], minus `one` at the target class. `top` is the maximum of the
+    row; `one`, `even` and `factor` are 0 for rows without a loss.
+    """
+    here, one = A(0), A(0)
+    if t != ignored and t >= 0 and t < classes:
+        here = A(g)
+        one = here * (1 - smoothing)
+        if WEIGHT:
+            one *= A(weight[t])
+    even, whole = here * smoothing / A(classes), A(classes)
+    if WEIGHT:
+        whole = weights[0]
+    top, total = combined(m, s, row, m.shape[1])
+    factor = A(0)
+    if here != 0:
+        factor = (one + even * whole) / total
+    return one, even, top, factor
+
+
+@vk.kernel(groups=lambda m: vk.cdiv(m.shape[0] * m.shape[1], LOCAL), local=LOCAL, debug=False)
+def cross_entropy_slopes(
+    g: vk.In[G, "outer inner"],
+    x: vk.In[T, "outer C inner"],
+    target: vk.In[K, "outer inner"],
+    weight: vk.In[W, "D"],
+    weights: vk.In[A, "E"],
+    m: vk.In[A, "rows chunks"],
+    s: vk.In[A, "rows chunks"],
+    y: vk.Out[R, "outer C inner"],
+    length: vk.i32,
+    ignored: vk.i64,
+    smoothing: A,
+    WEIGHT: vk.Const[bool],
+):
+    """y = the gradient of x, from g, the gradient of each row's loss. `weights` has one element, the sum of all weights."""
+    e = vk.global_id(0)
+    if e >= m.shape[0] * m.shape[1]:
+        return
+    row, chunk = e // m.shape[1], e % m.shape[1]
+    i, k = row // x.shape[2], row % x.shape[2]
+    t = vk.i64(target[i, k])
+    first = chunk * length
+    one, even, top, factor = slope_factors(
+        g[i, k], t, x.shape[1], weight, weights, m, s, row, ignored, smoothing, A, WEIGHT
+    )
+    for j in range(vk.min(x.shape[1] - first, length)):
+        share = even
+        if WEIGHT:
+            share *= A(weight[first + j])
+        if first + j == t:
+            share += one
+        y[i, first + j, k] = R(vk.where(factor == 0, 0, vk.exp(A(x[i, first + j, k]) - top) * factor - share))
+
+
+@vk.kernel(groups=lambda x, chunks: (x.shape[0], chunks, 1), local=GROUP, debug=False)
+def cross_entropy_slopes_of_groups(
+    g: vk.In[G, "rows one"],
+    x: vk.In[T, "rows C"],
+    target: vk.In[K, "rows one"],
+    weight: vk.In[W, "D"],
+    weights: vk.In[A, "E"],
+    m: vk.In[A, "rows parts"],
+    s: vk.In[A, "rows parts"],
+    y: vk.Out[R, "rows C"],
+    length: vk.i32,
+    chunks: vk.i32,  # noqa: ARG001  # used by `groups`
+    ignored: vk.i64,
+    smoothing: A,
+    WEIGHT: vk.Const[bool],
+):
+    """Like `cross_entropy_slopes`, with a workgroup per chunk of a row."""
+    lane, row = vk.i32(vk.local_id(0)), vk.group_id(0)
+    first = vk.i32(vk.group_id(1)) * length
+    t = vk.i64(target[row, 0])
+    one, even, top, factor = slope_factors(
+        g[row, 0], t, x.shape[1], weight, weights, m, s, row, ignored, smoothing, A, WEIGHT
+    )
+    for j in range(first + lane, vk.min(first + length, vk.i32(x.shape[1])), GROUP):
+        share = even
+        if WEIGHT:
+            share *= A(weight[j])
+        if j == t:
+            share += one
+        y[row, j] = R(vk.where(factor == 0, 0, vk.exp(A(x[row, j]) - top) * factor - share))
+
+
+@vk.kernel(over="loss")
+def nll_rows(
+    x: vk.In[T, "outer C inner"],
+    target: vk.In[K, "outer inner"],
+    weight: vk.In[W, "D"],
+    loss: vk.Out[R, "outer inner"],
+    scale: vk.Out[A, "outer inner"],
+    ignored: vk.i64,
+    WEIGHT: vk.Const[bool],
+):
+    """loss = -weight[t] * x[t] and scale = weight[t] for the target t of each row; both 0 where it is `ignored`."""
+    k, i = vk.global_id(0), vk.global_id(1)
+    t = vk.i64(target[i, k])
+    value, factor = A(0), A(0)
+    if t != ignored:
+        assert t >= 0, f"target {t} is no class: it is below 0"
+        assert t < x.shape[1], f"target {t} is no class: there are {x.shape[1]}"
+        if t >= 0 and t < x.shape[1]:
+            factor = A(1)
+            if WEIGHT:
+                factor = A(weight[t])
+            value = -(factor * A(x[i, t, k]))
+    loss[i, k] = R(value)
+    scale[i, k] = factor
+
+
+@vk.kernel(over="y", debug=False)
+def nll_slopes(
+    g: vk.In[G, "outer inner"],
+    target: vk.In[K, "outer inner"],
+    scale: vk.In[A, "outer inner"],
+    y: vk.Out[R, "outer C inner"],
+):
+    """y = -scale * g at each row's target, 0 elsewhere."""
+    k, c, i = vk.global_id(0), vk.global_id(1), vk.global_id(2)
+    y[i, c, k] = R(vk.where(vk.i64(target[i, k]) == c, -(scale[i, k] * A(g[i, k])), 0))
+
+
+def cross_entropy(
+    x: DeviceArray,
+    target: DeviceArray,
+    weight: DeviceArray | None,
+    loss: DeviceArray,
+    scale: DeviceArray,
+    *,
+    ignored: int,
+    smoothing: float,
+) -> tuple[DeviceArray, DeviceArray]:
+    """Compute loss and scale, one element per row of a nonempty x; return the statistics for `cross_entropy_gradient`."""
+    m, s, length = row_statistics(x)
+    smooth = m
+    if smoothing:
+        smooth = scratch(m.shape, m.dtype, x.device)
+        smoothing_sums(x, m, s, _vector(m if weight is None else weight), smooth, length, weight is not None)
+    factors = m if weight is None else weight
+    cross_entropy_rows(
+        x,
+        target,
+        _vector(factors),
+        m,
+        s,
+        smooth,
+        loss,
+        scale,
+        ignored,
+        float(smoothing),
+        weight is not None,
+        smoothing != 0,
+    )
+    return m, s
+
+
+def _vector(array: DeviceArray) -> DeviceArray:
+    """Return the array if it has one axis, else a placeholder for an argument that isn't read."""
+    return array if len(array.shape) == 1 else DeviceArray(array.buffer, array.offset, array.dtype, (1,), (1,))
+
+
+def cross_entropy_gradient(
+    g: DeviceArray,
+    x: DeviceArray,
+    target: DeviceArray,
+    weight: DeviceArray | None,
+    weights: DeviceArray | None,
+    statistics: tuple[DeviceArray, DeviceArray],
+    y: DeviceArray,
+    *,
+    ignored: int,
+    smoothing: float,
+) -> None:
+    """y = the gradient of x. `weights` has one element, the sum of `weight`."""
+    m, s = statistics
+    factors, whole = _vector(m if weight is None else weight), _vector(m if weights is None else weights)
+    flags = (ignored, float(smoothing), weight is not None)
+    if by_groups(x):
+        chunks = m.shape[1]
+        length = vk.cdiv(x.shape[1], chunks)
+        cross_entropy_slopes_of_groups(g, matrix(x), target, factors, whole, m, s, matrix(y), length, chunks, *flags)
+        return
+    length = chunk_length(x.shape)
+    cross_entropy_slopes(g, x, target, factors, whole, m, s, y, length, *flags)
+
+
+def nll(
+    x: DeviceArray,
+    target: DeviceArray,
+    weight: DeviceArray | None,
+    loss: DeviceArray,
+    scale: DeviceArray,
+    *,
+    ignored: int,
+) -> None:
+    """Compute loss and scale, one element per row."""
+    nll_rows(x, target, _vector(scale) if weight is None else weight, loss, scale, ignored, weight is not None)
+
+
+def nll_gradient(g: DeviceArray, target: DeviceArray, scale: DeviceArray, y: DeviceArray) -> None:
+    """y = the gradient of x, from g, the gradient of each row's loss."""
+    if 0 not in y.shape:
+        nll_slopes(g, target, scale, y)

@@ -1,0 +1,87 @@
+"""Choose and launch the kernel of a matrix product by rules for each device class, without tuning.
+
+Registers the variants of "matmul".
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import vkjit as vk
+from vkjit.runtime.device import DeviceArray
+from vkjit.stdlib.matmul.cooperative_plan import multiply_by_matrices
+from vkjit.stdlib.matmul.cpu_panels import multiply_dots, multiply_panels
+from vkjit.stdlib.matmul.registers import in_pairs, multiply_broadcast, multiply_pairs, multiply_registers, words
+from vkjit.stdlib.matmul.shared_tiles import LARGE, multiply_large_tiles, multiply_tiles, plain_mul_add
+from vkjit.stdlib.matmul.split_k import multiply_in_parts, parts_by_rule
+from vkjit.stdlib.matmul.vec4 import multiply_vectors
+from vkjit.stdlib.registry import variant
+
+__all__ = ["multiply_whole"]
+
+MANY_TILES = 64
+"""Minimum number of large tiles that keeps a GPU busy."""
+FEW = 2
+"""Maximum number of columns for `multiply_dots`."""
+BUSY = 16
+"""Number of workgroups that keeps the cores of a small machine evenly busy."""
+
+
+@variant("matmul", "gpu")
+def _on_gpu(a: Any, b: Any, c: Any, accumulate: Any) -> None:
+    if multiply_in_parts(a, b, c, accumulate, parts_by_rule(c, a.shape[2]), multiply_whole):
+        return
+    multiply_whole(a, b, c, accumulate)
+
+
+def multiply_whole(a: Any, b: Any, c: Any, accumulate: Any) -> None:
+    """Queue the product on a GPU without split-K: each result is computed by one workgroup."""
+    if multiply_by_matrices(a, b, c):
+        return
+    a_rows = abs(a.strides[2]) <= abs(a.strides[1])
+    b_rows = abs(b.strides[2]) <= abs(b.strides[1])
+    tiles = c.shape[0] * vk.cdiv(c.shape[1], LARGE) * vk.cdiv(c.shape[2], LARGE)
+    large = tiles >= MANY_TILES and accumulate is vk.f32
+    if large and a.dtype is b.dtype is vk.f32 and multiply_vectors(a, b, c):
+        return
+    if large:
+        multiply_large_tiles(a, b, c, accumulate, a_rows, b_rows)
+    else:  # an explicit fma: drivers don't contract where signed zeros and infinities are preserved
+        multiply_tiles(a, b, c, accumulate, a_rows, b_rows, vk.fma if accumulate.is_float else plain_mul_add)
+
+
+@variant("matmul", "cpu")
+def _on_cpu(a: Any, b: Any, c: Any, accumulate: Any) -> None:
+    caps = c.device.caps
+    rows, columns, size = *c.shape[1:], caps.subgroup_size
+    if caps.kind == "interpreter":  # the cost is in operations per iteration, not in invocations
+        multiply_registers(a, b, c, accumulate, 1, 1, size)
+    elif caps.kind == "llvm-cpu" or rows < 4 or "subgroup_shuffle" not in caps.features:
+        multiply_registers(a, b, c, accumulate, min(rows, 8), 2 if columns > size else 1, size)
+    elif accumulate is vk.f32 and in_pairs(a) and in_pairs(b):
+        multiply_pairs(words(a), words(b), c, min(8, size), 2 if columns > 2 * size else 1, size)
+    else:
+        multiply_broadcast(a, b, c, accumulate, min(8, size), 4 if columns > 2 * size else 1, size)
+
+
+@variant("matmul", "llvm-cpu")
+def _on_llvm_cpu(a: Any, b: Any, c: Any, accumulate: Any) -> None:
+    size = c.device.caps.subgroup_size
+    if c.shape[2] <= FEW and a.strides[2] == 1 and a.shape[2] >= 4 * size:
+        multiply_dots(a, b, c, accumulate, size, 4 if c.shape[1] >= 4 else 1, c.shape[2])
+        return
+    if c.shape[2] < min(size, c.shape[1]):  # few columns: transpose, so that lanes run along the longer axis
+        a, b, c = _transposed(b), _transposed(a), _transposed(c)
+    groups, rows, columns = c.shape
+    wide = 4 if size >= 16 else 2  # with six rows and the values of the panel this fills the registers
+    across = min(wide, vk.cdiv(columns, size))
+    high = min(rows, 6)
+    tiles = groups * vk.cdiv(columns, size * across) * vk.cdiv(rows, high)
+    blocks = 16 if tiles >= 16 * BUSY else 4 if tiles >= 4 * BUSY else 1
+    multiply_panels(a, b, c, accumulate, size, high, across, blocks)
+
+
+def _transposed(array: DeviceArray) -> DeviceArray:
+    """Return a view of the batch with every matrix transposed."""
+    (g, m, n), (s, t, u) = array.shape, array.strides
+    return DeviceArray(array.buffer, array.offset, array.dtype, (g, n, m), (s, u, t))

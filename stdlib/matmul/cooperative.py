@@ -1,0 +1,184 @@
+"""Matrix multiplication on cooperative matrices: c[g, i, j] = sum over k of a[g, i, k] * b[g, k, j].
+
+Arrays have three axes; rows or columns are contiguous and 16-byte aligned. Tiles of a and b are staged in shared memory as
+16-byte vectors, with rows padded by one vector against bank conflicts. The loop is software-pipelined: while the subgroups
+multiply one K slice, they load the next one from shared memory into matrices, and the next tiles from global memory into
+registers. A tile of a may span several tiles of b along K, so that both are read in whole cache lines.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import vkjit as vk
+from vkjit.stdlib.matmul.operands import part
+
+__all__ = ["multiply_tiles_of_matrices"]
+
+R = TypeVar("R", bound=vk.Element)
+
+
+@vk.func
+def left_matrix(sg, tile, line, k, T, ALONG, E, MM, MK):
+    """Load the MM x MK matrix of a at row `line` of the tile and position k along K."""
+    if ALONG:
+        q = k // E
+        return sg.load(tile[line : line + MM, q : q + MK // E], "a", dtype=T)
+    else:
+        q = line // E
+        return sg.load(tile[k : k + MK, q : q + MM // E], "a", "column", dtype=T)
+
+
+@vk.func
+def right_matrix(sg, tile, column, k, T, ALONG, E, MN, MK):
+    """Load the MK x MN matrix of b at `column` of the tile and position k along K."""
+    if ALONG:
+        q = k // E
+        return sg.load(tile[column : column + MN, q : q + MK // E], "b", "column", dtype=T)
+    else:
+        q = column // E
+        return sg.load(tile[k : k + MK, q : q + MN // E], "b", dtype=T)
+
+
+@vk.kernel(
+    groups=lambda c, PLAN: (vk.cdiv(c.shape[2], PLAN[1]), vk.cdiv(c.shape[1], PLAN[0]), c.shape[0]),
+    local=lambda PLAN: PLAN[4] * PLAN[5] * PLAN[6],
+    debug=False,
+)
+def multiply_tiles_of_matrices(  # noqa: PLR0915  one software pipeline, harder to follow in pieces
+    a: vk.In[vk.u32, "X"],
+    b: vk.In[vk.u32, "Y"],
+    c: vk.Out[R, "G M N"],
+    depth: vk.i32,
+    a_line: vk.i32,
+    a_batch: vk.i32,
+    b_line: vk.i32,
+    b_batch: vk.i32,
+    T: vk.Const[Any],
+    ACC: vk.Const[Any],
+    PLAN: vk.Const[Any],
+):
+    """c = a @ b in tiles of BM x BN results. PLAN is the tuple of compile-time parameters that `_plan` returns.
+
+    `depth`, the line strides and the batch strides are in 16-byte vectors of E elements. Matrix products are MM x MN x MK.
+    A_ALONG, B_ALONG: the vectors lie along K. EXACT: K is a multiple of the tile's. EDGES: c isn't covered by whole tiles.
+    """
+    BM, BN, BK, HALVES, DOWN, ACROSS, SIZE, MM, MN, MK, E, A_ALONG, B_ALONG, EXACT, EDGES, EARLY, BAND = PLAN
+    V = vk.vec(vk.u32, 4)
+    KV, PARTS, COUNT = BK // E, BK // MK, DOWN * ACROSS * SIZE
+    AK, TM, TN = BK * HALVES, BM // DOWN, BN // ACROSS
+    FM, FN = TM // MM, TN // MN
+    AV = AK // E if A_ALONG else BM // E
+    BV = KV if B_ALONG else BN // E
+    A_LINES, B_LINES = BM if A_ALONG else AK, BN if B_ALONG else BK
+    A_STEP, B_STEP = COUNT // AV, COUNT // BV
+    NA, NB = A_LINES // A_STEP, B_LINES // B_STEP
+    a_tile, b_tile = vk.shared(V, (A_LINES, AV + 1)), vk.shared(V, (B_LINES, BV + 1))
+    sg = vk.subgroup()
+    lane, w, g = vk.i32(vk.local_id(0)), vk.i32(sg.id()), vk.i32(vk.group_id(2))
+    rows, columns = vk.i32(c.shape[1]), vk.i32(c.shape[2])
+    down, across = vk.i32(vk.num_groups(1)), vk.i32(vk.num_groups(0))
+    number = vk.i32(vk.group_id(1)) * across + vk.i32(vk.group_id(0))
+    band, rest = number // (BAND * across), number % (BAND * across)
+    high = vk.min(down - band * BAND, BAND)
+    tile_row, tile_column = band * BAND + rest % high, rest // high
+    row, column = tile_row * BM, tile_column * BN
+    a_first = row if A_ALONG else tile_row * (BM // E)
+    b_first = column if B_ALONG else tile_column * (BN // E)
+    a_last = rows - 1 if A_ALONG else vk.cdiv(rows, E) - 1
+    b_last = columns - 1 if B_ALONG else vk.cdiv(columns, E) - 1
+    a_base, b_base = g * a_batch, g * b_batch
+    my_row, my_column = w // ACROSS * TM, w % ACROSS * TN
+    ra, ca, rb, cb = lane // AV, lane % AV, lane // BV, lane % BV
+    acc = ()
+    for _ in vk.unroll(FM * FN):
+        acc = acc + (sg.matrix((MM, MN), ACC),)
+    for t in vk.unroll(NA):
+        a_tile[ra + t * A_STEP, ca] = part(
+            a, a_base, a_line, 0, a_first, a_last, depth, ra + t * A_STEP, ca, vk.u32, A_ALONG, E, EXACT, EDGES
+        )
+    for t in vk.unroll(NB):
+        b_tile[rb + t * B_STEP, cb] = part(
+            b, b_base, b_line, 0, b_first, b_last, depth, rb + t * B_STEP, cb, vk.u32, B_ALONG, E, EXACT, EDGES
+        )
+    ka = vk.min(KV * HALVES, depth - KV * HALVES) if EXACT else KV * HALVES
+    kb = vk.min(KV, depth - KV) if EXACT else KV
+    ahead_a, ahead_b = (), ()
+    for t in vk.unroll(NA // HALVES):
+        ahead_a = ahead_a + (
+            part(a, a_base, a_line, ka, a_first, a_last, depth, ra + t * A_STEP, ca, vk.u32, A_ALONG, E, EXACT, EDGES),
+        )
+    for t in vk.unroll(NB):
+        ahead_b = ahead_b + (
+            part(b, b_base, b_line, kb, b_first, b_last, depth, rb + t * B_STEP, cb, vk.u32, B_ALONG, E, EXACT, EDGES),
+        )
+    vk.barrier()
+    left, right = (), ()
+    for i in vk.unroll(FM):
+        left = left + (left_matrix(sg, a_tile, my_row + i * MM, 0, T, A_ALONG, E, MM, MK),)
+    for j in vk.unroll(FN):
+        right = right + (right_matrix(sg, b_tile, my_column + j * MN, 0, T, B_ALONG, E, MN, MK),)
+    for k in range(0, depth, KV * HALVES):
+        for s in vk.unroll(PARTS * HALVES):
+            if s % PARTS == PARTS - 1:
+                half = s // PARTS
+                LAST = half == HALVES - 1
+                vk.barrier()
+                for t in vk.unroll(NB):
+                    b_tile[rb + t * B_STEP, cb] = ahead_b[t]
+                if LAST:
+                    for t in vk.unroll(NA):
+                        a_tile[ra + t * A_STEP, ca] = ahead_a[t]
+                    ahead_a = ()
+                if not EARLY:
+                    vk.barrier()
+                ka, kb = k + KV * HALVES * (2 if LAST else 1), k + KV * (half + 2)
+                if EXACT:
+                    ka, kb = vk.min(ka, depth - KV * HALVES), vk.min(kb, depth - KV)
+                for t in vk.unroll(NA // HALVES):
+                    r = ra + ((0 if LAST else half + 1) * (NA // HALVES) + t) * A_STEP
+                    ahead_a = ahead_a + (
+                        part(a, a_base, a_line, ka, a_first, a_last, depth, r, ca, vk.u32, A_ALONG, E, EXACT, EDGES),
+                    )
+                ahead_b = ()
+                for t in vk.unroll(NB):
+                    r = rb + t * B_STEP
+                    ahead_b = ahead_b + (
+                        part(b, b_base, b_line, kb, b_first, b_last, depth, r, cb, vk.u32, B_ALONG, E, EXACT, EDGES),
+                    )
+                if EARLY:
+                    vk.barrier()
+            next_left, next_right, total = (), (), ()
+            for i in vk.unroll(FM):
+                q = (s + 1) % (PARTS * HALVES) * MK
+                next_left = next_left + (left_matrix(sg, a_tile, my_row + i * MM, q, T, A_ALONG, E, MM, MK),)
+            for j in vk.unroll(FN):
+                q = (s + 1) % PARTS * MK
+                next_right = next_right + (right_matrix(sg, b_tile, my_column + j * MN, q, T, B_ALONG, E, MN, MK),)
+            for i in vk.unroll(FM):
+                for j in vk.unroll(FN):
+                    total = total + (sg.mma(left[i], right[j], acc[i * FN + j]),)
+            acc, left, right = total, next_left, next_right
+    NATIVE = c.dtype is ACC or (c.dtype is vk.f16 and ACC is vk.f32)
+    if NATIVE and (not EDGES or (row + BM <= rows and column + BN <= columns)):
+        for i in vk.unroll(FM):
+            for j in vk.unroll(FN):
+                p, q = row + my_row + i * MM, column + my_column + j * MN
+                sg.store(c[g, p : p + MM, q : q + MN], R(acc[i * FN + j]))
+    elif not NATIVE or EDGES:
+        WORDS, WORD = MN // 4, vk.f32 if ACC is vk.f16 else ACC
+        line, place = w // ((AV + 1) // WORDS) * MM, w % ((AV + 1) // WORDS) * WORDS
+        for i in vk.unroll(FM):
+            for j in vk.unroll(FN):
+                vk.barrier()
+                sg.store(
+                    a_tile[line : line + MM, place : place + WORDS],
+                    acc[i * FN + j] if WORD is ACC else WORD(acc[i * FN + j]),
+                )
+                vk.barrier()
+                for step in vk.unroll(MM * WORDS // SIZE):
+                    at = step * SIZE + vk.i32(sg.rank())
+                    words = a_tile[line + at // WORDS, place + at % WORDS]
+                    p, q = row + my_row + i * MM + at // WORDS, column + my_column + j * MN + at % WORDS * 4
+                    for t in vk.unroll(4):
+                        c.put(g, p, q + t, R(vk.bitcast(WORD, words[t])))

@@ -1,0 +1,29 @@
+"""Matrix products: choose between reduced precision, the tuned variant, and the kernel chosen by rule.
+
+Products are batched: c[g, i, j] = sum over k of a[g, i, k] * b[g, k, j]. Arrays have three axes and any strides (transposed
+views, broadcast batches).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vkjit.stdlib.matmul.precision import multiply_reduced
+from vkjit.stdlib.matmul.tuning_lookup import tuned_words
+from vkjit.stdlib.matmul.variants import variants_of
+from vkjit.stdlib.registry import choose, device_class
+
+__all__ = ["multiply"]
+
+
+def multiply(a: Any, b: Any, c: Any, accumulate: Any) -> None:
+    """Queue the product on the device of c. On devices of class "cpu", K must be at most `MOST_K`."""
+    if device_class(c.device) == "gpu" and multiply_reduced(a, b, c):
+        return
+    best_name = tuned_words(a, b, c)
+    if best_name is not None:
+        for name, launch in variants_of(a, b, c, accumulate):
+            if name == best_name:
+                launch()
+                return
+    choose("matmul", c.device)(a, b, c, accumulate)

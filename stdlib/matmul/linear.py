@@ -1,0 +1,157 @@
+"""Small linear layers on GPUs: the product fused with the bias, and the gradients of weight and bias fused in one launch.
+
+x is (M, K), weight (N, K), bias (N,) and y (M, N), of any strides. Products are accumulated in ACC in order of the summation
+index and converted once. A small layer has too few large tiles to keep a GPU busy, and its launches cost the host more time
+than the device takes to run it. These kernels therefore use small tiles and few launches.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import vkjit as vk
+from vkjit.runtime.device import DeviceArray
+from vkjit.stdlib.registry import device_class
+
+__all__ = ["linear", "linear_gradients", "takes"]
+
+T = TypeVar("T", bound=vk.Element)
+U = TypeVar("U", bound=vk.Element)
+R = TypeVar("R", bound=vk.Element)
+
+TILE = 32
+LANES = 256
+ROWS = LANES // TILE
+EACH = TILE // ROWS
+"""Elements of a tile that each invocation loads."""
+MOST_RESULTS = 1 << 20
+"""Maximum number of results: beyond it, large tiles keep a GPU busy."""
+MOST_TERMS = 4096
+"""Maximum K: beyond it, split-K is faster."""
+
+
+@vk.func
+def multiply_tile(acc, left, right, row, column, MUL_ADD: vk.Const[Any]):
+    """acc += left.T @ right, for the 2 x 2 results of an invocation."""
+    for k in vk.unroll(TILE):
+        for i in vk.unroll(2):
+            for j in vk.unroll(2):
+                acc[i, j] = MUL_ADD(left[k, row + 16 * i], right[k, column + 16 * j], acc[i, j])
+
+
+@vk.kernel(groups=lambda y: (vk.cdiv(y.shape[1], TILE), vk.cdiv(y.shape[0], TILE)), local=LANES, debug=False)
+def linear_tiles(
+    x: vk.In[T, "M K"],
+    weight: vk.In[T, "N K"],
+    bias: vk.In[T, "B"],
+    y: vk.Out[R, "M N"],
+    ACC: vk.Const[Any],
+    BIASED: vk.Const[bool],
+    MUL_ADD: vk.Const[Any],
+):
+    """y = x @ weight.T + bias in 32 x 32 tiles; the next tiles of x and weight are prefetched into registers."""
+    left, right = vk.shared(ACC, (TILE, TILE + 1)), vk.shared(ACC, (TILE, TILE + 1))
+    next_x, next_w = vk.local(ACC, EACH), vk.local(ACC, EACH)
+    acc = vk.local(ACC, (2, 2))
+    lane = vk.i32(vk.local_id(0))
+    row, column = vk.i32(vk.group_id(1)) * TILE, vk.i32(vk.group_id(0)) * TILE
+    inner, outer = lane % TILE, lane // TILE
+    depth = vk.i32(x.shape[1])
+    for i in vk.unroll(2):
+        for j in vk.unroll(2):
+            acc[i, j] = ACC(0)
+    for s in vk.unroll(EACH):
+        next_x[s] = ACC(x.get(row + outer + ROWS * s, inner, pad=0))
+        next_w[s] = ACC(weight.get(column + outer + ROWS * s, inner, pad=0))
+    for k in range(0, depth, TILE):
+        for s in vk.unroll(EACH):
+            left[inner, outer + ROWS * s] = next_x[s]
+            right[inner, outer + ROWS * s] = next_w[s]
+        vk.barrier()
+        for s in vk.unroll(EACH):
+            next_x[s] = ACC(x.get(row + outer + ROWS * s, k + TILE + inner, pad=0))
+            next_w[s] = ACC(weight.get(column + outer + ROWS * s, k + TILE + inner, pad=0))
+        multiply_tile(acc, left, right, lane // 16, lane % 16, MUL_ADD)
+        vk.barrier()
+    for j in vk.unroll(2):
+        n = column + lane % 16 + 16 * j
+        shift = ACC(0)
+        if BIASED:
+            shift = ACC(bias.get(n, pad=0))
+        for i in vk.unroll(2):
+            y.put(row + lane // 16 + 16 * i, n, R(acc[i, j] + shift))
+
+
+@vk.kernel(
+    groups=lambda weight: (vk.cdiv(weight.shape[1], TILE), vk.cdiv(weight.shape[0], TILE)), local=LANES, debug=False
+)
+def gradient_tiles(
+    g: vk.In[U, "M N"],
+    x: vk.In[T, "M K"],
+    weight: vk.Out[R, "N K"],
+    bias: vk.Out[R, "B"],
+    ACC: vk.Const[Any],
+    BIASED: vk.Const[bool],
+    MUL_ADD: vk.Const[Any],
+):
+    """weight = g.T @ x and bias = g.sum(0) in 32 x 32 tiles; the workgroups of the first column compute the bias."""
+    left, right = vk.shared(ACC, (TILE, TILE + 1)), vk.shared(ACC, (TILE, TILE + 1))
+    next_g, next_x = vk.local(ACC, EACH), vk.local(ACC, EACH)
+    acc = vk.local(ACC, (2, 2))
+    lane = vk.i32(vk.local_id(0))
+    row, column = vk.i32(vk.group_id(1)) * TILE, vk.i32(vk.group_id(0)) * TILE
+    inner, outer = lane % TILE, lane // TILE
+    depth, total = vk.i32(x.shape[0]), ACC(0)
+    for i in vk.unroll(2):
+        for j in vk.unroll(2):
+            acc[i, j] = ACC(0)
+    for s in vk.unroll(EACH):
+        next_g[s] = ACC(g.get(outer + ROWS * s, row + inner, pad=0))
+        next_x[s] = ACC(x.get(outer + ROWS * s, column + inner, pad=0))
+    for m in range(0, depth, TILE):
+        for s in vk.unroll(EACH):
+            left[outer + ROWS * s, inner] = next_g[s]
+            right[outer + ROWS * s, inner] = next_x[s]
+        vk.barrier()
+        for s in vk.unroll(EACH):
+            next_g[s] = ACC(g.get(m + TILE + outer + ROWS * s, row + inner, pad=0))
+            next_x[s] = ACC(x.get(m + TILE + outer + ROWS * s, column + inner, pad=0))
+        if BIASED:
+            if column == 0 and lane < TILE:
+                part = ACC(0)
+                for k in vk.unroll(TILE):
+                    part += left[k, lane]
+                total += part
+        multiply_tile(acc, left, right, lane // 16, lane % 16, MUL_ADD)
+        vk.barrier()
+    if BIASED:
+        if column == 0 and lane < TILE:
+            bias.put(row + lane, R(total))
+    for i in vk.unroll(2):
+        for j in vk.unroll(2):
+            weight.put(row + lane // 16 + 16 * i, column + lane % 16 + 16 * j, R(acc[i, j]))
+
+
+def takes(device: Any, dtype: vk.DType, rows: int, columns: int, depth: int) -> bool:
+    """True if one of these kernels is the best choice for a product of (rows, depth) and (depth, columns).
+
+    False if an extent is 0.
+    """
+    if device_class(device) != "gpu" or not dtype.is_float or not 0 < rows * columns <= MOST_RESULTS:
+        return False
+    return 0 < depth <= MOST_TERMS and not (dtype.itemsize < 4 and device.caps.matrices)
+
+
+def linear(x: Any, weight: Any, bias: Any, y: Any, accumulate: vk.DType) -> None:
+    """Queue y = x @ weight.T + bias; all arrays have two axes, the bias has one or is None."""
+    linear_tiles(x, weight, _placeholder(weight) if bias is None else bias, y, accumulate, bias is not None, vk.fma)
+
+
+def linear_gradients(g: Any, x: Any, weight: Any, bias: Any, accumulate: vk.DType) -> None:
+    """Queue weight = g.T @ x and, unless bias is None, bias = g.sum(0)."""
+    gradient_tiles(g, x, weight, _placeholder(weight) if bias is None else bias, accumulate, bias is not None, vk.fma)
+
+
+def _placeholder(array: Any) -> Any:
+    """Return a placeholder for an argument that isn't accessed."""
+    return DeviceArray(array.buffer, array.offset, array.dtype, (1,), (1,))

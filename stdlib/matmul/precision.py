@@ -1,0 +1,165 @@
+"""Reduced-precision f32 matrix products on bf16 cooperative matrices with f32 accumulation, if the user permits it.
+
+`set_matmul_precision` bounds the error of each result, relative to the sum of |a[i, k]| |b[k, j]| over k, as follows (K is the
+number of products summed):
+
+    highest   (K + 1) 2**-23: plain f32
+    high      2**-14.3 + (3 K + 1) 2**-23: operands are split into two bf16 terms, and three of the four products are summed
+    medium    2**-6.99 + (K + 1) 2**-23: operands are rounded to bf16
+
+bf16 has the exponent range of f32: a result overflows only if it is within this error of the largest f32 number. Infinities and
+NaN behave as in f32. Devices without bf16 matrices, small products, and layouts to which matrices can't be stored always use
+f32.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import vkjit as vk
+from vkjit.errors import ArgumentError
+from vkjit.runtime.device import DeviceArray, DeviceCaps
+from vkjit.runtime.dispatch_cache import renew
+from vkjit.runtime.matrix_shapes import native_shape
+from vkjit.stdlib.matmul.cooperative_plan import multiply_by_matrices
+from vkjit.stdlib.partial_sums import scratch
+
+__all__ = ["get_matmul_precision", "multiply_reduced", "set_matmul_precision"]
+
+PRECISIONS = ("highest", "high", "medium")
+LARGEST = 3.3895313892515355e38
+"""The largest finite bf16 number."""
+WORTH = 1 << 24
+"""Minimum number of multiply-adds at which converting the operands pays off."""
+
+
+@dataclass(slots=True)
+class _Setting:
+    """The process-wide setting."""
+
+    precision: str = "highest"
+
+
+_setting = _Setting()
+
+
+def set_matmul_precision(precision: str) -> None:
+    """Set the precision of f32 matrix products for the whole process: "highest" (the default), "high" or "medium".
+
+    This is a permission, used on devices with bf16 cooperative matrices. "high" keeps errors below 2**-14.3 of the sum of
+    the products' magnitudes, "medium" below 2**-6.99, in addition to those of f32 accumulation. Raises `ArgumentError` for
+    any other value.
+    """
+    if precision not in PRECISIONS:
+        options = ", ".join(map(repr, PRECISIONS))
+        raise ArgumentError(f"the precision of products is one of {options}, found {precision!r}")
+    _setting.precision = precision
+    renew()
+
+
+def get_matmul_precision() -> str:
+    """Return the current setting of `set_matmul_precision`."""
+    return _setting.precision
+
+
+@vk.func
+def high_part(x):
+    """Round x to bf16; finite values beyond the range saturate to the largest finite number."""
+    if vk.isfinite(x):
+        return vk.bf16(vk.min(vk.max(x, -LARGEST), LARGEST))
+    return vk.bf16(x)
+
+
+@vk.kernel(over="y", debug=False)
+def rounded(x: vk.In[vk.f32, "G M K"], y: vk.Out[vk.bf16, "G R C"]):
+    """y = x rounded to bf16, zero-padded."""
+    g, i, k = vk.index()
+    y[g, i, k] = high_part(x.get(g, i, k, pad=0))
+
+
+@vk.kernel(over="first", debug=False)
+def taken_apart(
+    x: vk.In[vk.f32, "G M K"],
+    first: vk.Out[vk.bf16, "G R C"],
+    again: vk.Out[vk.bf16, "G R C"],
+    rest: vk.Out[vk.bf16, "G R C"],
+):
+    """Split x into two bf16 terms, x ~ first + rest, zero-padded.
+
+    `again` is a copy of `first` with non-finite values replaced by 0, and `rest` is 0 there as well: an infinity or NaN thus
+    enters only one of the three products.
+    """
+    g, i, k = vk.index()
+    v = x.get(g, i, k, pad=0)
+    high = high_part(v)
+    first[g, i, k] = high
+    if vk.isfinite(v):
+        again[g, i, k] = high
+        rest[g, i, k] = vk.bf16(v - vk.f32(high))
+    else:
+        again[g, i, k] = vk.bf16(0)
+        rest[g, i, k] = vk.bf16(0)
+
+
+def multiply_reduced(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> bool:
+    """Queue a product of f32 on bf16 cooperative matrices; return False if this isn't permitted, supported or worthwhile."""
+    precision = _setting.precision
+    if precision == "highest" or not (a.dtype is b.dtype is c.dtype is vk.f32):
+        return False
+    if math.prod(c.shape) * a.shape[2] < WORTH or not _has_bf16(c.device.caps) or c.shape[2] % 4 or c.offset % 16:
+        return False
+    if c.strides[2] != 1 or c.strides[1] != c.shape[2]:
+        return False
+    parts = 3 if precision == "high" else 1
+    left, right = _left(a, parts), _right(b, parts)
+    return multiply_by_matrices(left, right, c)
+
+
+def _has_bf16(caps: DeviceCaps) -> bool:
+    return native_shape(caps.matrices, "bf16", "bf16", "f32") is not None
+
+
+def _round_up(extent: int) -> int:
+    """Round an extent in bf16 elements up to whole 16-byte vectors."""
+    return vk.cdiv(extent, 8) * 8
+
+
+def _left(a: DeviceArray, parts: int) -> DeviceArray:
+    """Convert a from (G, M, K) to bf16 (G, M, parts * K'), where K' is K padded to whole vectors.
+
+    For three parts, the terms of `taken_apart` are concatenated along K in the order first, again, rest.
+    """
+    groups, rows, depth = a.shape[0], a.shape[1], _round_up(a.shape[2])
+    packed = scratch((groups, rows, parts * depth), vk.bf16, a.device)
+    pieces = [_view(packed, 2, n * depth, depth) for n in range(parts)]
+    _convert(a, pieces, ("first", "again", "rest"))
+    return packed
+
+
+def _right(b: DeviceArray, parts: int) -> DeviceArray:
+    """Convert b from (G, K, N) to bf16 (G, parts * K', N'), where K' and N' are padded to whole vectors.
+
+    For three parts, the terms of `taken_apart` are concatenated along K in the order first, rest, again.
+    """
+    groups, depth, columns = b.shape[0], _round_up(b.shape[1]), _round_up(b.shape[2])
+    packed = scratch((groups, parts * depth, columns), vk.bf16, b.device)
+    pieces = [_view(packed, 1, n * depth, depth) for n in range(parts)]
+    _convert(b, pieces, ("first", "rest", "again"))
+    return packed
+
+
+def _convert(x: DeviceArray, pieces: list[DeviceArray], order: tuple[str, str, str]) -> None:
+    if len(pieces) == 1:
+        rounded(x, pieces[0])
+        return
+    named: dict[str, Any] = dict(zip(order, pieces, strict=True))
+    taken_apart(x, named["first"], named["again"], named["rest"])
+
+
+def _view(array: DeviceArray, axis: int, start: int, count: int) -> DeviceArray:
+    """Return a view of `count` elements along an axis, from `start` on."""
+    shape = tuple(count if n == axis else e for n, e in enumerate(array.shape))
+    offset = array.offset + start * array.strides[axis] * array.dtype.itemsize
+    return DeviceArray(array.buffer, offset, array.dtype, shape, array.strides)

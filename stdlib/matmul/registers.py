@@ -1,0 +1,156 @@
+"""Batched matrix multiplication with results in registers, for devices of class "cpu": no shared memory, no barriers.
+
+Computes c[g, i, j] = sum over k of a[g, i, k] * b[g, k, j]. Arrays have three axes and any strides (transposed views, broadcast
+batches). Products are accumulated in ACC, in the order of k, and converted once.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import vkjit as vk
+from vkjit.runtime.device import DeviceArray
+
+__all__ = ["MOST_K", "in_pairs", "multiply_broadcast", "multiply_pairs", "multiply_registers", "words"]
+
+T = TypeVar("T", bound=vk.Element)
+U = TypeVar("U", bound=vk.Element)
+R = TypeVar("R", bound=vk.Element)
+
+MOST_K = 16384
+"""Maximum K of the register-blocked kernels, which loop over it; the caller splits longer products."""
+
+
+@vk.kernel(
+    groups=lambda c, ROWS, COLUMNS, LANES: (
+        vk.cdiv(c.shape[2], LANES * COLUMNS),
+        vk.cdiv(c.shape[1], ROWS),
+        c.shape[0],
+    ),
+    local=lambda LANES: LANES,
+    debug=False,
+)
+def multiply_registers(
+    a: vk.In[T, "G M K"],
+    b: vk.In[U, "G K N"],
+    c: vk.Out[R, "G M N"],
+    ACC: vk.Const[Any],
+    ROWS: vk.Const[int],
+    COLUMNS: vk.Const[int],
+    LANES: vk.Const[int],
+):
+    """ROWS x COLUMNS results per invocation in registers, without shared memory.
+
+    Elements of a are uniform across the workgroup; lanes are adjacent along a row of b. Rows and columns past the end repeat
+    the last one and aren't stored.
+    """
+    lane, g = vk.local_id(0), vk.group_id(2)
+    row, column = vk.group_id(1) * ROWS, vk.group_id(0) * (LANES * COLUMNS) + lane
+    last_row, last_column = c.shape[1] - 1, c.shape[2] - 1
+    acc = vk.local(ACC, (ROWS, COLUMNS))
+    right = vk.local(ACC, COLUMNS)
+    for i in vk.unroll(ROWS):
+        for j in vk.unroll(COLUMNS):
+            acc[i, j] = ACC(0)
+    for k in range(vk.min(a.shape[2], MOST_K)):
+        for j in vk.unroll(COLUMNS):
+            right[j] = ACC(b[g, k, vk.min(column + j * LANES, last_column)])
+        for i in vk.unroll(ROWS):
+            left = ACC(a[g, vk.min(row + i, last_row), k])
+            for j in vk.unroll(COLUMNS):
+                acc[i, j] = acc[i, j] + left * right[j]
+    for i in vk.unroll(ROWS):
+        for j in vk.unroll(COLUMNS):
+            c.put(g, row + i, column + j * LANES, R(acc[i, j]))
+
+
+@vk.kernel(
+    groups=lambda c, ROWS, COLUMNS, SIZE: (vk.cdiv(c.shape[2], SIZE * COLUMNS), vk.cdiv(c.shape[1], ROWS), c.shape[0]),
+    local=lambda SIZE: SIZE,
+    debug=False,
+)
+def multiply_broadcast(
+    a: vk.In[T, "G M K"],
+    b: vk.In[U, "G K N"],
+    c: vk.Out[R, "G M N"],
+    ACC: vk.Const[Any],
+    ROWS: vk.Const[int],
+    COLUMNS: vk.Const[int],
+    SIZE: vk.Const[int],
+):
+    """Like `multiply_registers`, with one subgroup of SIZE lanes per workgroup.
+
+    Each lane loads the element of a for one of the ROWS rows, and a subgroup broadcast distributes it.
+    """
+    lanes = vk.subgroup()
+    lane, g = vk.i32(vk.local_id(0)), vk.group_id(2)
+    row, column = vk.i32(vk.group_id(1)) * ROWS, vk.i32(vk.group_id(0)) * (SIZE * COLUMNS) + lane
+    last_row, last_column = vk.i32(c.shape[1]) - 1, vk.i32(c.shape[2]) - 1
+    acc, right = vk.local(ACC, (ROWS, COLUMNS)), vk.local(ACC, COLUMNS)
+    for i in vk.unroll(ROWS):
+        for j in vk.unroll(COLUMNS):
+            acc[i, j] = ACC(0)
+    my_row = vk.min(row + lane % ROWS, last_row)
+    for k in range(vk.min(vk.i32(a.shape[2]), MOST_K)):
+        for j in vk.unroll(COLUMNS):
+            right[j] = ACC(b[g, k, vk.min(column + j * SIZE, last_column)])
+        mine = ACC(a[g, my_row, k])
+        for i in vk.unroll(ROWS):
+            left = lanes.broadcast(mine, i)
+            for j in vk.unroll(COLUMNS):
+                acc[i, j] = acc[i, j] + left * right[j]
+    for i in vk.unroll(ROWS):
+        for j in vk.unroll(COLUMNS):
+            c.put(g, row + i, column + j * SIZE, R(acc[i, j]))
+
+
+@vk.kernel(
+    groups=lambda c, ROWS, PAIRS, SIZE: (vk.cdiv(c.shape[2], 2 * SIZE * PAIRS), vk.cdiv(c.shape[1], ROWS), c.shape[0]),
+    local=lambda SIZE: SIZE,
+    debug=False,
+)
+def multiply_pairs(
+    a: vk.In[vk.u64, "G M H"],
+    b: vk.In[vk.u64, "G K P"],
+    c: vk.Out[R, "G M N"],
+    ROWS: vk.Const[int],
+    PAIRS: vk.Const[int],
+    SIZE: vk.Const[int],
+):
+    """Like `multiply_broadcast`, for f32 loaded as 64-bit words of two: pairs along K of a, and along the rows of b."""
+    lanes = vk.subgroup()
+    lane, g = vk.i32(vk.local_id(0)), vk.group_id(2)
+    row, column = vk.i32(vk.group_id(1)) * ROWS, vk.i32(vk.group_id(0)) * (SIZE * PAIRS) + lane
+    last_row, last_pair = vk.i32(c.shape[1]) - 1, vk.i32(b.shape[2]) - 1
+    acc, right = vk.local(vk.f32, (ROWS, 2 * PAIRS)), vk.local(vk.f32, 2 * PAIRS)
+    for i in vk.unroll(ROWS):
+        for j in vk.unroll(2 * PAIRS):
+            acc[i, j] = vk.f32(0)
+    my_row = vk.min(row + lane % ROWS, last_row)
+    for h in range(vk.min(vk.i32(a.shape[2]), MOST_K // 2)):
+        both = a[g, my_row, h]
+        for half in vk.unroll(2):
+            for j in vk.unroll(PAIRS):
+                two = b[g, h * 2 + half, vk.min(column + j * SIZE, last_pair)]
+                right[2 * j], right[2 * j + 1] = vk.bitcast(vk.f32, vk.u32(two)), vk.bitcast(vk.f32, vk.u32(two >> 32))
+            mine = vk.bitcast(vk.f32, vk.u32(both >> (32 * half)))
+            for i in vk.unroll(ROWS):
+                left = lanes.broadcast(mine, i)
+                for j in vk.unroll(2 * PAIRS):
+                    acc[i, j] = acc[i, j] + left * right[j]
+    for i in vk.unroll(ROWS):
+        for j in vk.unroll(PAIRS):
+            for half in vk.unroll(2):
+                c.put(g, row + i, 2 * (column + j * SIZE) + half, R(acc[i, 2 * j + half]))
+
+
+def in_pairs(array: Any) -> bool:
+    """True for arrays of f32 that can be read as 64-bit words of two adjacent elements of a row."""
+    even = array.shape[2] % 2 == 0 and all(s % 2 == 0 for s in array.strides[:2]) and array.offset % 8 == 0
+    return array.dtype is vk.f32 and even and array.strides[2] == 1
+
+
+def words(array: Any) -> DeviceArray:
+    """View an array for which `in_pairs` is true as 64-bit words of two elements."""
+    shape = (*array.shape[:2], array.shape[2] // 2)
+    return DeviceArray(array.buffer, array.offset, vk.u64, shape, (*(s // 2 for s in array.strides[:2]), 1))

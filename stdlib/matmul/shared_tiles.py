@@ -1,0 +1,175 @@
+"""Batched matrix multiplication with tiles in shared memory, for GPUs: c[g, i, j] = sum over k of a[g, i, k] * b[g, k, j].
+
+Arrays have three axes and any strides (transposed views, broadcast batches). Products are accumulated in ACC, in the order of
+k, and converted once.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import vkjit as vk
+
+__all__ = ["LARGE", "multiply_large_tiles", "multiply_tiles", "plain_mul_add"]
+
+T = TypeVar("T", bound=vk.Element)
+U = TypeVar("U", bound=vk.Element)
+R = TypeVar("R", bound=vk.Element)
+
+TILE = 64
+LARGE = 128
+DEPTH = 16
+EACH = 4
+
+
+@vk.func
+def plain_mul_add(x, y, z):
+    """x * y + z."""
+    return x * y + z
+
+
+@vk.kernel(groups=lambda c: (vk.cdiv(c.shape[2], TILE), vk.cdiv(c.shape[1], TILE), c.shape[0]), local=256, debug=False)
+def multiply_tiles(
+    a: vk.In[T, "G M K"],
+    b: vk.In[U, "G K N"],
+    c: vk.Out[R, "G M N"],
+    ACC: vk.Const[Any],
+    A_ROWS: vk.Const[bool],
+    B_ROWS: vk.Const[bool],
+    MUL_ADD: vk.Const[Any] = plain_mul_add,
+):
+    """Tiles of 64 x 64 staged through shared memory, 4 x 4 results per invocation.
+
+    A_ROWS, B_ROWS: the matrix is row-major, so that coalesced loads run along rows; else along columns.
+    """
+    a_tile, b_tile = vk.shared(ACC, (DEPTH, TILE + 4)), vk.shared(ACC, (DEPTH, TILE + 4))
+    lane, g = vk.local_id(0), vk.group_id(2)
+    row, column = vk.group_id(1) * TILE, vk.group_id(0) * TILE
+    my_row, my_column = lane // 16, lane % 16
+    depth = a.shape[2]
+    acc = vk.local(ACC, (EACH, EACH))
+    for i in vk.unroll(EACH):
+        for j in vk.unroll(EACH):
+            acc[i, j] = ACC(0)
+    for k in range(0, depth, DEPTH):
+        for step in vk.unroll(TILE * DEPTH // 256):
+            if A_ROWS:
+                a_tile[lane % 16, lane // 16 + 16 * step] = ACC(
+                    a.get(g, row + lane // 16 + 16 * step, k + lane % 16, pad=0)
+                )
+            else:
+                a_tile[lane // 64 + 4 * step, lane % 64] = ACC(
+                    a.get(g, row + lane % 64, k + lane // 64 + 4 * step, pad=0)
+                )
+            if B_ROWS:
+                b_tile[lane // 64 + 4 * step, lane % 64] = ACC(
+                    b.get(g, k + lane // 64 + 4 * step, column + lane % 64, pad=0)
+                )
+            else:
+                b_tile[lane % 16, lane // 16 + 16 * step] = ACC(
+                    b.get(g, k + lane % 16, column + lane // 16 + 16 * step, pad=0)
+                )
+        vk.barrier()
+        for first in range(0, DEPTH, 4):
+            for t in vk.unroll(4):
+                for i in vk.unroll(EACH):
+                    x = a_tile[first + t, my_row + 16 * i]
+                    for j in vk.unroll(EACH):
+                        acc[i, j] = MUL_ADD(x, b_tile[first + t, my_column + 16 * j], acc[i, j])
+        vk.barrier()
+    for i in vk.unroll(EACH):
+        for j in vk.unroll(EACH):
+            c.put(g, row + my_row + 16 * i, column + my_column + 16 * j, R(acc[i, j]))
+
+
+@vk.kernel(
+    groups=lambda c: (vk.cdiv(c.shape[2], LARGE), vk.cdiv(c.shape[1], LARGE), c.shape[0]), local=256, debug=False
+)
+def multiply_large_tiles(
+    a: vk.In[T, "G M K"],
+    b: vk.In[U, "G K N"],
+    c: vk.Out[R, "G M N"],
+    ACC: vk.Const[Any],
+    A_ROWS: vk.Const[bool],
+    B_ROWS: vk.Const[bool],
+):
+    """Tiles of 128 x 128 staged through shared memory as vec4, 8 x 8 results per invocation.
+
+    The next tiles are prefetched into registers while the current ones are multiplied. Loads past an edge of c repeat the
+    last row or column; loads past the end of K are 0.
+    """
+    V = vk.vec(ACC, 4)
+    a_tile, b_tile = vk.shared(V, (DEPTH, LARGE // 4 + 1)), vk.shared(V, (DEPTH, LARGE // 4 + 1))
+    lane, g = vk.i32(vk.local_id(0)), vk.group_id(2)
+    row, column = vk.i32(vk.group_id(1)) * LARGE, vk.i32(vk.group_id(0)) * LARGE
+    my_row, my_column = lane // 16, lane % 16
+    depth, last_row, last_column = vk.i32(a.shape[2]), vk.i32(c.shape[1]) - 1, vk.i32(c.shape[2]) - 1
+    acc = vk.local(V, (8, 2))
+    next_a, next_b = vk.local(V, 2), vk.local(V, 2)
+    for i in vk.unroll(8):
+        for j in vk.unroll(2):
+            acc[i, j] = V(0)
+    for s in vk.unroll(2):
+        next_a[s] = four_of_a(a, g, row, across(lane, s, A_ROWS), along(lane, s, A_ROWS), last_row, depth, ACC)
+        next_b[s] = four_of_b(
+            b, g, column, across(lane, s, not B_ROWS), along(lane, s, not B_ROWS), last_column, depth, ACC
+        )
+    for k in range(0, depth, DEPTH):
+        for s in vk.unroll(2):
+            a_tile[across(lane, s, A_ROWS), along(lane, s, A_ROWS)] = next_a[s]
+            b_tile[across(lane, s, not B_ROWS), along(lane, s, not B_ROWS)] = next_b[s]
+        vk.barrier()
+        after = k + DEPTH
+        for s in vk.unroll(2):
+            next_a[s] = four_of_a(
+                a, g, row, after + across(lane, s, A_ROWS), along(lane, s, A_ROWS), last_row, depth, ACC
+            )
+            next_b[s] = four_of_b(
+                b, g, column, after + across(lane, s, not B_ROWS), along(lane, s, not B_ROWS), last_column, depth, ACC
+            )
+        for t in vk.unroll(DEPTH):
+            for half in vk.unroll(2):
+                left = a_tile[t, half * 16 + my_row]
+                for j in vk.unroll(2):
+                    right = b_tile[t, j * 16 + my_column]
+                    for i in vk.unroll(4):
+                        acc[half * 4 + i, j] = vk.fma(right, left[i], acc[half * 4 + i, j])
+        vk.barrier()
+    for i in vk.unroll(8):
+        for j in vk.unroll(2):
+            for e in vk.unroll(4):
+                c.put(g, row + i // 4 * 64 + my_row * 4 + i % 4, column + j * 64 + my_column * 4 + e, R(acc[i, j][e]))
+
+
+@vk.func
+def four_of_a(a, g, row, k, quad, last, depth, ACC):
+    """Load four adjacent elements of column k of a tile of a, rows row + 4 quad to row + 4 quad + 3."""
+    r, inside, p = row + quad * 4, k < depth, vk.min(k, depth - 1)
+    x, y = ACC(a[g, vk.min(r, last), p]), ACC(a[g, vk.min(r + 1, last), p])
+    z, w = ACC(a[g, vk.min(r + 2, last), p]), ACC(a[g, vk.min(r + 3, last), p])
+    return vk.vec(ACC, 4)(
+        vk.where(inside, x, 0), vk.where(inside, y, 0), vk.where(inside, z, 0), vk.where(inside, w, 0)
+    )
+
+
+@vk.func
+def four_of_b(b, g, column, k, quad, last, depth, ACC):
+    """Load four adjacent elements of row k of a tile of b, columns column + 4 quad to column + 4 quad + 3."""
+    r, inside, p = column + quad * 4, k < depth, vk.min(k, depth - 1)
+    x, y = ACC(b[g, p, vk.min(r, last)]), ACC(b[g, p, vk.min(r + 1, last)])
+    z, w = ACC(b[g, p, vk.min(r + 2, last)]), ACC(b[g, p, vk.min(r + 3, last)])
+    return vk.vec(ACC, 4)(
+        vk.where(inside, x, 0), vk.where(inside, y, 0), vk.where(inside, z, 0), vk.where(inside, w, 0)
+    )
+
+
+@vk.func
+def along(lane, step, depth_first):
+    """Return the group of four rows (of a) or columns (of b) of a tile that an invocation loads in a step."""
+    return vk.where(depth_first, lane // 16 + 16 * step, lane % 32)
+
+
+@vk.func
+def across(lane, step, depth_first):
+    """Return the k within a tile that an invocation loads in a step. With `depth_first`, adjacent lanes load adjacent k."""
+    return vk.where(depth_first, lane % 16, lane // 32 + 8 * step)

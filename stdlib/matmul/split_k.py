@@ -1,0 +1,83 @@
+"""Split-K for products with a large K and few results: the parts run as one batch and are added in order afterwards.
+
+The parts are views of the operands, so nothing is copied. Partial sums are kept in the accumulator type and added in order;
+results are reproducible.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import vkjit as vk
+from vkjit.runtime.device import DeviceArray
+from vkjit.stdlib.partial_sums import dense, scratch, sum_parts
+
+__all__ = ["multiply_in_parts", "parts_by_rule"]
+
+Multiply = Callable[[DeviceArray, DeviceArray, DeviceArray, Any], object]
+
+STEP = 64
+"""The K extent of a part is a multiple of this: whole tiles and whole 16-byte vectors."""
+SIDE = 64
+"""Rows and columns of the smallest tile."""
+FEW_TILES = 128
+"""Maximum number of output tiles for split-K; more keep a large GPU busy."""
+WANTED_TILES = 512
+LEAST_DEPTH = 2048
+"""Minimum K at which split-K is worth the additional sums."""
+LEAST_PART = 512
+MOST_PARTS = 8
+
+
+def parts_by_rule(c: DeviceArray, depth: int) -> int:
+    """Return the number of split-K parts that keeps a large GPU busy with a product; 1 if split-K doesn't pay off."""
+    tiles = c.shape[0] * vk.cdiv(c.shape[1], SIDE) * vk.cdiv(c.shape[2], SIDE)
+    if c.shape[0] != 1 or tiles > FEW_TILES or depth < LEAST_DEPTH:
+        return 1
+    return max(1, min(WANTED_TILES // max(tiles, 1), depth // LEAST_PART, MOST_PARTS))
+
+
+def multiply_in_parts(
+    a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any, parts: int, multiply: Multiply
+) -> bool:
+    """Queue the product on the device of c in about `parts` split-K parts.
+
+    `multiply(a, b, c, accumulate)` queues a batched product. Return False, and queue nothing, if the batch isn't 1, c isn't
+    dense, or K is too small to split.
+    """
+    depth = a.shape[2]
+    if parts < 2 or c.shape[0] != 1 or not dense(c) or depth < 2 * STEP:
+        return False
+    chunk = vk.cdiv(vk.cdiv(depth, parts), STEP) * STEP
+    full, remainder = divmod(depth, chunk)
+    results = math.prod(c.shape)
+    partial = scratch((full + (remainder > 0), *c.shape[1:]), accumulate, c.device)
+    multiply(_part(a, 2, 0, full, chunk), _part(b, 1, 0, full, chunk), _slice_parts(partial, 0, full), accumulate)
+    if remainder:
+        start = full * chunk
+        multiply(
+            _part(a, 2, start, 1, remainder),
+            _part(b, 1, start, 1, remainder),
+            _slice_parts(partial, full, 1),
+            accumulate,
+        )
+    sums = DeviceArray(partial.buffer, partial.offset, accumulate, (partial.shape[0], results), (results, 1))
+    sum_parts(sums, c)
+    return True
+
+
+def _part(array: DeviceArray, axis: int, start: int, count: int, length: int) -> DeviceArray:
+    """View `count` pieces of `length` elements along an axis, from `start` on, as a batch."""
+    stride = array.strides[axis]
+    shape = tuple(length if n == axis else e for n, e in enumerate(array.shape))
+    offset = array.offset + start * stride * array.dtype.itemsize
+    return DeviceArray(
+        array.buffer, offset, array.dtype, (count, *shape[1:]), (length * stride, array.strides[1], array.strides[2])
+    )
+
+
+def _slice_parts(partial: DeviceArray, first: int, count: int) -> DeviceArray:
+    offset = partial.offset + first * partial.strides[0] * partial.dtype.itemsize
+    return DeviceArray(partial.buffer, offset, partial.dtype, (count, *partial.shape[1:]), partial.strides)

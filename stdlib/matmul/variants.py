@@ -1,0 +1,129 @@
+"""The variants of a matrix product per device class, for tuning.
+
+A variant is a pair of a name, which identifies it across processes, and a function that queues it. The first is the one that
+the library chooses by rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import vkjit as vk
+from vkjit.runtime.device import DeviceArray
+from vkjit.runtime.matrix_shapes import native_shape
+from vkjit.stdlib.matmul import by_rule, cooperative_plan, cpu_panels, registers, shared_tiles, split_k, vec4
+from vkjit.stdlib.matmul.cooperative_plan import TileShape
+from vkjit.stdlib.matmul.operands import flat_operand
+from vkjit.stdlib.matmul.tile_plan import TilePlan, multiply_by_tiles
+from vkjit.stdlib.registry import choose, variant
+
+__all__ = ["Launch", "variants_of"]
+
+Launch = Callable[[], object]
+Variants = list[tuple[str, Launch]]
+
+
+def variants_of(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any) -> Variants:
+    """Return all variants for a product on the device of c, the default first."""
+    default: tuple[str, Launch] = ("by rule", lambda: choose("matmul", c.device)(a, b, c, accumulate))
+    others: Variants = choose("matmul variants", c.device)(a, b, c, accumulate)
+    return [default, *others]
+
+
+def _tiles(each: int) -> Iterator[TileShape]:
+    depth = 4 * each
+    for rows, columns, down, across in (
+        (256, 128, 4, 2), (128, 256, 2, 4), (128, 128, 2, 2), (128, 64, 2, 2), (64, 128, 2, 2), (64, 64, 2, 2),
+        (32, 64, 1, 2),
+    ):  # fmt: skip
+        for halves, early in ((2, True), (1, False), (1, True)):
+            yield TileShape(rows, columns, depth, down, across, halves, early)
+
+
+@variant("matmul variants", "gpu")
+def _on_gpu(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any) -> Variants:
+    variants: Variants = []
+    for tile, launch in _on_matrices(a, b, c):
+        variants.append(
+            (f"matrices {tile.rows}x{tile.columns}, {tile.halves} halves{', early' if tile.early else ''}", launch)
+        )
+    along = abs(a.strides[2]) <= abs(a.strides[1]), abs(b.strides[2]) <= abs(b.strides[1])
+    if a.dtype is b.dtype is accumulate is vk.f32 and flat_operand(a, vk.f32) and flat_operand(b, vk.f32):
+        variants.append(("vectors", lambda: vec4.multiply_vectors(a, b, c)))
+    variants.append(("large tiles", lambda: shared_tiles.multiply_large_tiles(a, b, c, accumulate, *along)))
+    if accumulate.is_float:
+        variants.append(("small tiles", lambda: shared_tiles.multiply_tiles(a, b, c, accumulate, *along, vk.fma)))
+    variants.append(("in one part", lambda: by_rule.multiply_whole(a, b, c, accumulate)))
+    variants += [_in_parts(a, b, c, accumulate, n) for n in (2, 4, 8) if c.shape[0] == 1 and a.shape[2] >= 256 * n]
+    depth = max(16, 64 // a.dtype.itemsize)
+    threads = 256 if a.dtype.itemsize >= 4 else 128
+    for side in (128, 64):
+        for ahead in ("", "early", "late"):
+            variants.append(_by_tiles(a, b, c, accumulate, TilePlan(side, side, depth, threads, prefetch=ahead)))
+    return variants
+
+
+def _in_parts(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any, parts: int) -> tuple[str, Launch]:
+    run = split_k.multiply_in_parts
+    return f"in {parts} parts", lambda: run(a, b, c, accumulate, parts, by_rule.multiply_whole)
+
+
+def _by_tiles(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any, plan: TilePlan) -> tuple[str, Launch]:
+    return f"tiles {plan}", lambda: multiply_by_tiles(a, b, c, accumulate, plan=plan)
+
+
+def _on_matrices(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> Iterator[tuple[TileShape, Launch]]:
+    """Yield the cooperative matrix tiles that fit the device, if it supports the product, each with its launch function."""
+    caps, kind = c.device.caps, a.dtype.name
+    accumulator = cooperative_plan.ACCUMULATORS.get(kind, "")
+    shape = native_shape(caps.matrices, kind, kind, accumulator)
+    left, right = flat_operand(a, vk.u32), flat_operand(b, vk.u32)
+    if shape is None or left is None or right is None or a.dtype is not b.dtype:
+        return
+    for tile in _tiles(16 // a.dtype.itemsize):
+        if cooperative_plan.fits(tile, shape, 16 // a.dtype.itemsize, caps, (left.along, not right.along)):
+            tile_copy, native, sums = tile, shape, getattr(vk, accumulator)
+            yield tile, lambda t=tile_copy, s=native, k=sums: cooperative_plan.multiply_matrices(a, b, c, k, s, t)
+
+
+@variant("matmul variants", "cpu")
+def _on_cpu(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any) -> Variants:
+    size, variants = c.device.caps.subgroup_size, []
+    if c.device.caps.kind == "interpreter":
+        return []
+    for rows in (4, 8):
+        for columns in (1, 2, 4):
+            variants.append(_registers(a, b, c, accumulate, (rows, columns, size)))
+            if "subgroup_shuffle" in c.device.caps.features and rows <= size:
+                variants.append(_broadcast(a, b, c, accumulate, (rows, columns, size)))
+    return variants
+
+
+def _registers(
+    a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any, shape: tuple[int, int, int]
+) -> tuple[str, Launch]:
+    name = f"registers {shape[0]}x{shape[1]}"
+    return name, lambda: registers.multiply_registers(a, b, c, accumulate, *shape)
+
+
+def _broadcast(
+    a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any, shape: tuple[int, int, int]
+) -> tuple[str, Launch]:
+    name = f"broadcast {shape[0]}x{shape[1]}"
+    return name, lambda: registers.multiply_broadcast(a, b, c, accumulate, *shape)
+
+
+@variant("matmul variants", "llvm-cpu")
+def _on_llvm_cpu(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any) -> Variants:
+    size = c.device.caps.subgroup_size
+    shapes = [(rows, columns, blocks) for rows in (4, 6, 8) for columns in (2, 4) for blocks in (1, 4, 16)]
+    tiles = _by_tiles(a, b, c, accumulate, TilePlan(64, 64, 64, 64))
+    return [*(_panels(a, b, c, accumulate, (size, *shape)) for shape in shapes), tiles]
+
+
+def _panels(
+    a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any, shape: tuple[int, int, int, int]
+) -> tuple[str, Launch]:
+    name = f"panels {shape[1]}x{shape[2]}, {shape[3]} blocks"
+    return name, lambda: cpu_panels.multiply_panels(a, b, c, accumulate, *shape)

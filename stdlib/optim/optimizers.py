@@ -1,0 +1,242 @@
+"""Optimizer steps: kernels that update parameters and state in place, for one tensor or several per launch.
+
+A step applies a rule of `rules` with its hyperparameters. Arithmetic is in f32 (f64 for f64); results are
+stored in each array's own type.
+
+For a step of several tensors, each kind of state is one array shared by all of them, and a table gives the offset of
+each tensor. On CPUs each tensor has its own launch: a launch costs less there than looking up the tensor of every
+element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+import vkjit as vk
+from vkjit.runtime.device import DeviceArray
+
+from ..partial_sums import accumulator, dense, flat, scratch
+from ..registry import device_class
+
+__all__ = ["MOST_TENSORS", "Tensors", "step", "step_tensors", "unused_arrays"]
+
+T = TypeVar("T", bound=vk.Element)
+G = TypeVar("G", bound=vk.Element)
+S = TypeVar("S", bound=vk.Element)
+A = TypeVar("A", bound=vk.Element)
+
+MOST_NUMBERS = 8
+"""Maximum number of hyperparameters of a rule."""
+MOST_STATES = 3
+MOST_TENSORS = 8
+"""Maximum number of tensors per launch."""
+LOCAL = 256
+
+
+@vk.kernel(over="p", debug=False)
+def step_one(
+    p: vk.InOut[T, "*N"],
+    g: vk.In[G, "*N"],
+    a: vk.InOut[S, "*N"],
+    b: vk.InOut[S, "*N"],
+    c: vk.InOut[S, "*N"],
+    n0: A,
+    n1: A,
+    n2: A,
+    n3: A,
+    n4: A,
+    n5: A,
+    n6: A,
+    n7: A,
+    RULE: vk.Const[Any],
+    FLAGS: vk.Const[Any],
+    STATES: vk.Const[int],
+    NEGATE: vk.Const[bool],
+):
+    """Update p and the first STATES of a, b, c by the rule. NEGATE negates the gradient (gradient ascent)."""
+    i = vk.index()
+    slope = A(g[i])
+    if NEGATE:
+        slope = -slope
+    x, y, z = A(0), A(0), A(0)
+    if STATES > 0:
+        x = A(a[i])
+    if STATES > 1:
+        y = A(b[i])
+    if STATES > 2:
+        z = A(c[i])
+    value, x, y, z = RULE(A(p[i]), slope, x, y, z, (n0, n1, n2, n3, n4, n5, n6, n7), FLAGS)
+    if STATES > 0:
+        a[i] = S(x)
+    if STATES > 1:
+        b[i] = S(y)
+    if STATES > 2:
+        c[i] = S(z)
+    p[i] = T(value)
+
+
+@vk.kernel(groups=lambda count: vk.cdiv(count, LOCAL), local=LOCAL, debug=False)
+def step_many(
+    p0: vk.InOut[T, "N0"],
+    p1: vk.InOut[T, "N1"],
+    p2: vk.InOut[T, "N2"],
+    p3: vk.InOut[T, "N3"],
+    p4: vk.InOut[T, "N4"],
+    p5: vk.InOut[T, "N5"],
+    p6: vk.InOut[T, "N6"],
+    p7: vk.InOut[T, "N7"],
+    g0: vk.In[G, "N0"],
+    g1: vk.In[G, "N1"],
+    g2: vk.In[G, "N2"],
+    g3: vk.In[G, "N3"],
+    g4: vk.In[G, "N4"],
+    g5: vk.In[G, "N5"],
+    g6: vk.In[G, "N6"],
+    g7: vk.In[G, "N7"],
+    a: vk.InOut[S, "MA"],
+    b: vk.InOut[S, "MB"],
+    c: vk.InOut[S, "MC"],
+    table: vk.In[vk.i32, "2 8"],
+    count: vk.i32,
+    n0: A,
+    n1: A,
+    n2: A,
+    n3: A,
+    n4: A,
+    n5: A,
+    n6: A,
+    n7: A,
+    RULE: vk.Const[Any],
+    FLAGS: vk.Const[Any],
+    STATES: vk.Const[int],
+    NEGATE: vk.Const[bool],
+    TENSORS: vk.Const[int],
+):
+    """Variant of `step_one` for the first TENSORS tensors, which have `count` elements in total.
+
+    Tensor k holds the elements from table[0, k] on; its state starts at offset table[1, k].
+    """
+    i = vk.global_id(0)
+    ps, gs = (p0, p1, p2, p3, p4, p5, p6, p7), (g0, g1, g2, g3, g4, g5, g6, g7)
+    if i < count:
+        tensor = 0
+        for k in vk.unroll(1, TENSORS):
+            if i >= table[0, k]:
+                tensor = k
+        place = i - table[0, tensor]
+        at = place + table[1, tensor]
+        value, slope = A(0), A(0)
+        for k in vk.unroll(TENSORS):
+            if tensor == k:
+                value, slope = A(ps[k][place]), A(gs[k][place])
+        if NEGATE:
+            slope = -slope
+        x, y, z = A(0), A(0), A(0)
+        if STATES > 0:
+            x = A(a[at])
+        if STATES > 1:
+            y = A(b[at])
+        if STATES > 2:
+            z = A(c[at])
+        value, x, y, z = RULE(value, slope, x, y, z, (n0, n1, n2, n3, n4, n5, n6, n7), FLAGS)
+        if STATES > 0:
+            a[at] = S(x)
+        if STATES > 1:
+            b[at] = S(y)
+        if STATES > 2:
+            c[at] = S(z)
+        for k in vk.unroll(TENSORS):
+            if tensor == k:
+                p = ps[k]
+                p[place] = T(value)
+
+
+# -- launching
+
+
+def _numbers(p: DeviceArray, values: Sequence[float]) -> list[Any]:
+    """Convert hyperparameters to scalars of the accumulator type of `p`, padded with zeros to MOST_NUMBERS."""
+    if accumulator(p.dtype) is vk.f32:
+        return [*map(np.float32, values), *_ZEROS[len(values) :]]
+    return [np.asarray(v, np.float64) for v in (*values, *_ZEROS[len(values) :])]
+
+
+_ZEROS = (np.float32(0),) * MOST_NUMBERS
+
+
+def step(
+    rule: Any,
+    p: DeviceArray,
+    g: DeviceArray,
+    states: Sequence[DeviceArray],
+    numbers: Sequence[float],
+    flags: tuple[bool, ...] = (),
+    *,
+    negate: bool = False,
+) -> None:
+    """Update one tensor. All arrays have the same shape, with any strides. `negate` ascends the gradient."""
+    if 0 in p.shape:
+        return
+    arrays = [p, g, *states]
+    if all(dense(x) for x in arrays):
+        arrays = [flat(x) for x in arrays]
+    unused = [arrays[2] if states else arrays[0]] * (MOST_STATES - len(states))
+    step_one(*arrays, *unused, *_numbers(p, numbers), rule, flags, len(states), negate)
+
+
+@dataclass(frozen=True, slots=True)
+class Tensors:
+    """Up to MOST_TENSORS dense parameters of one type, each flattened to one axis, with `states`, one array per kind of
+    state.
+
+    `table`, an i32 array of shape (2, MOST_TENSORS), gives each tensor's first index among all their elements and its
+    offset in the states. `count` is the total number of elements.
+    """
+
+    parameters: tuple[DeviceArray, ...]
+    states: tuple[DeviceArray, ...]
+    table: DeviceArray
+    count: int
+    unused: tuple[tuple[DeviceArray, ...], ...]
+    """Placeholder arrays from `unused_arrays`."""
+
+
+def worth_merging(device: Any) -> bool:
+    """True if the device updates several tensors faster in one launch than in one launch each."""
+    return device_class(device) == "gpu"
+
+
+def step_tensors(
+    rule: Any,
+    tensors: Tensors,
+    gradients: Sequence[DeviceArray],
+    numbers: Sequence[float],
+    flags: tuple[bool, ...] = (),
+    *,
+    negate: bool = False,
+) -> None:
+    """Update several tensors in one launch. `gradients` are dense, of one type, each flattened to one axis."""
+    if tensors.count == 0:
+        return
+    parameters, states, unused = tensors.parameters, tensors.states, tensors.unused
+    step_many(
+        *parameters, *unused[0], *gradients, *unused[1], *states, *unused[2], tensors.table, tensors.count,
+        *_numbers(parameters[0], numbers), rule, flags, len(states), negate, len(parameters),
+    )  # fmt: skip
+
+
+def unused_arrays(
+    parameters: Sequence[DeviceArray], gradient: vk.DType, states: Sequence[DeviceArray]
+) -> tuple[tuple[DeviceArray, ...], ...]:
+    """Return one-element placeholders for the parameters, gradients and states that a launch doesn't use.
+
+    Each has its own memory, so that a launch needn't check whether its outputs overlap.
+    """
+    device, own = parameters[0].device, parameters[0].dtype
+    unused = MOST_TENSORS - len(parameters)
+    specs = ((own, unused), (gradient, unused), (states[0].dtype if states else own, MOST_STATES - len(states)))
+    return tuple(tuple(scratch((1,), dtype, device) for _ in range(count)) for dtype, count in specs)

@@ -1,0 +1,363 @@
+"""Pooling over three spatial axes: max pooling with indices, average pooling, and their gradients.
+
+Arrays are dense, of shape (N * C, D, H, W) for inputs and (N * C, O, P, Q) for outputs; a `Window` describes the
+pooling. Gradients are gathered: each input element sums over the windows that cover it in a fixed order, so results are
+deterministic.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TypeVar
+
+import vkjit as vk
+from vkjit.runtime.device import DeviceArray
+
+from ..partial_sums import accumulator, flat, index_type
+
+__all__ = ["Window", "at_places", "maxima", "maxima_gradient", "means", "means_gradient"]
+
+T = TypeVar("T", bound=vk.Element)
+S = TypeVar("S", bound=vk.Element)
+
+Triple = tuple[int, int, int]
+LOCAL = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Geometry of a pooling.
+
+    Regular: `kernel` taps, `dilation` apart, every `stride` elements, with `pad` elements of padding. Adaptive: output
+    element i covers the input elements from floor(i D / O) to ceil((i + 1) D / O), exclusive; kernel, stride, pad and
+    dilation are unused.
+
+    `divisor` divides the sums of average pooling; 0 stands for the number of elements, padding included if `count_pad`.
+    """
+
+    size: Triple
+    out: Triple
+    kernel: Triple = (1, 1, 1)
+    stride: Triple = (1, 1, 1)
+    pad: Triple = (0, 0, 0)
+    dilation: Triple = (1, 1, 1)
+    adaptive: bool = False
+    count_pad: bool = True
+    divisor: int = 0
+
+    def taps(self) -> Triple:
+        """Return the maximum number of input elements per window along each axis."""
+        if self.adaptive:
+            d, h, w = (s // o + 2 if o else 0 for s, o in zip(self.size, self.out, strict=True))
+        else:
+            d, h, w = self.kernel
+        return d, h, w
+
+    def covering(self) -> Triple:
+        """Return the maximum number of windows that cover an input element along each axis."""
+        if self.adaptive:
+            d, h, w = (o // s + 2 if s else 0 for s, o in zip(self.size, self.out, strict=True))
+        else:
+            d, h, w = ((k - 1) * t // s + 1 for k, t, s in zip(self.kernel, self.dilation, self.stride, strict=True))
+        return d, h, w
+
+    def overlaps(self) -> bool:
+        """True if an input element may be covered by several windows."""
+        axes = zip(self.size, self.out, self.kernel, self.stride, self.dilation, strict=True)
+        if self.adaptive:
+            return any(o and s % o for s, o, *_ in axes)
+        return any(o > 1 and (k - 1) * d + 1 > step for _, o, k, step, d in axes)
+
+    def numbers(self) -> tuple[int, ...]:
+        """Return the window as the scalars that each kernel takes, axis by axis."""
+        columns = (self.size, self.out, self.kernel, self.stride, self.pad, self.dilation)
+        return tuple(n for axis in zip(*columns, strict=True) for n in axis)
+
+
+@vk.func
+def bounds(i, axis, ADAPTIVE: vk.Const[bool]):
+    """Return (first, end, step) of the input indices of window i along an axis; `first` may be negative."""
+    size, out, kernel, stride, pad, dilation = axis
+    if ADAPTIVE:
+        return i * size // out, ((i + 1) * size + out - 1) // out, 1
+    first = i * stride - pad
+    return first, vk.min(first + kernel * dilation, size), dilation
+
+
+@vk.func
+def covering(i, axis, ADAPTIVE: vk.Const[bool]):
+    """Return (first, end) of the output indices whose windows may cover input index i."""
+    size, out, kernel, stride, pad, dilation = axis
+    if ADAPTIVE:
+        return i * out // size, vk.min(((i + 1) * out + size - 1) // size, out)
+    first = (i + pad - (kernel - 1) * dilation + stride - 1) // stride
+    return vk.max(first, 0), vk.min((i + pad) // stride + 1, out)
+
+
+@vk.func
+def counted(i, axis, ADAPTIVE: vk.Const[bool], COUNT_PAD: vk.Const[bool]):
+    """Return the number of elements along an axis that a mean is divided by."""
+    size, _, kernel, _, pad, _ = axis
+    first, end, _ = bounds(i, axis, ADAPTIVE)
+    if COUNT_PAD and not ADAPTIVE:
+        return vk.min(first + kernel, size + pad) - first
+    return end - vk.max(first, 0)
+
+
+@vk.func
+def divided_by(o, p, q, axes, divisor, ADAPTIVE: vk.Const[bool], COUNT_PAD: vk.Const[bool]):
+    """Return the divisor of the mean at output index (o, p, q)."""
+    if divisor != 0:
+        return divisor
+    d, h = counted(o, axes[0], ADAPTIVE, COUNT_PAD), counted(p, axes[1], ADAPTIVE, COUNT_PAD)
+    return d * h * counted(q, axes[2], ADAPTIVE, COUNT_PAD)
+
+
+@vk.func
+def place(e, a, b, c):
+    """Split the linear index e over (rest, a, b, c) into (rest, i, j, k)."""
+    k, rest = e % c, e // c
+    j, rest = rest % b, rest // b
+    return rest // a, rest % a, j, k
+
+
+@vk.kernel(groups=lambda count: vk.cdiv(count, LOCAL), local=LOCAL, debug=False)
+def _maxima(
+    x: vk.In[T],
+    y: vk.Out[T],
+    at: vk.Out[vk.i64],
+    count: vk.i32,
+    D: vk.i32, O: vk.i32, kernel_d: vk.i32, stride_d: vk.i32, pad_d: vk.i32, dilation_d: vk.i32,  # noqa: E741
+    H: vk.i32, P: vk.i32, kernel_h: vk.i32, stride_h: vk.i32, pad_h: vk.i32, dilation_h: vk.i32,
+    W: vk.i32, Q: vk.i32, kernel_w: vk.i32, stride_w: vk.i32, pad_w: vk.i32, dilation_w: vk.i32,
+    taps_d: vk.i32,
+    taps_h: vk.i32,
+    taps_w: vk.i32,
+    ADAPTIVE: vk.Const[bool],
+    A: vk.Const[object],
+    I: vk.Const[object],  # noqa: E741
+):  # fmt: skip
+    """y = the maximum of each window, or NaN if it has one; `at` = its index in the channel, the first of equals."""
+    e = I(vk.global_id(0))
+    if e >= count:
+        return
+    nc, o, p, q = place(e, I(O), I(P), I(Q))
+    d0, d_end, d_step = bounds(I(o), (I(D), I(O), I(kernel_d), I(stride_d), I(pad_d), I(dilation_d)), ADAPTIVE)
+    h0, h_end, h_step = bounds(I(p), (I(H), I(P), I(kernel_h), I(stride_h), I(pad_h), I(dilation_h)), ADAPTIVE)
+    w0, w_end, w_step = bounds(I(q), (I(W), I(Q), I(kernel_w), I(stride_w), I(pad_w), I(dilation_w)), ADAPTIVE)
+    best, found = A(-math.inf), I(-1)
+    for t in range(taps_d):
+        d = d0 + t * d_step
+        for r in range(taps_h):
+            h = h0 + r * h_step
+            if d >= 0 and d < d_end and h >= 0 and h < h_end:
+                for s in range(taps_w):
+                    w = w0 + s * w_step
+                    if w >= 0 and w < w_end:
+                        here = (d * H + h) * W + w
+                        value = A(x[nc * (I(D) * H * W) + here])
+                        if value > best or value != value or found < 0:
+                            best, found = value, here
+    y[e] = T(best)
+    at[e] = vk.i64(found)
+
+
+@vk.kernel(groups=lambda count: vk.cdiv(count, LOCAL), local=LOCAL, debug=False)
+def _maxima_gradient(
+    g: vk.In[T],
+    at: vk.In[vk.i64],
+    y: vk.Out[T],
+    count: vk.i32,
+    D: vk.i32, O: vk.i32, kernel_d: vk.i32, stride_d: vk.i32, pad_d: vk.i32, dilation_d: vk.i32,  # noqa: E741
+    H: vk.i32, P: vk.i32, kernel_h: vk.i32, stride_h: vk.i32, pad_h: vk.i32, dilation_h: vk.i32,
+    W: vk.i32, Q: vk.i32, kernel_w: vk.i32, stride_w: vk.i32, pad_w: vk.i32, dilation_w: vk.i32,
+    most_d: vk.i32,
+    most_h: vk.i32,
+    most_w: vk.i32,
+    ADAPTIVE: vk.Const[bool],
+    A: vk.Const[object],
+    I: vk.Const[object],  # noqa: E741
+):  # fmt: skip
+    """y = for each input element, the sum of g over the windows whose maximum it is."""
+    e = I(vk.global_id(0))
+    if e >= count:
+        return
+    nc, d, h, w = place(e, I(D), I(H), I(W))
+    o0, o_end = covering(I(d), (I(D), I(O), I(kernel_d), I(stride_d), I(pad_d), I(dilation_d)), ADAPTIVE)
+    p0, p_end = covering(I(h), (I(H), I(P), I(kernel_h), I(stride_h), I(pad_h), I(dilation_h)), ADAPTIVE)
+    q0, q_end = covering(I(w), (I(W), I(Q), I(kernel_w), I(stride_w), I(pad_w), I(dilation_w)), ADAPTIVE)
+    here = vk.i64(e - nc * (I(D) * H * W))
+    total = A(0)
+    for t in range(most_d):
+        for r in range(most_h):
+            if o0 + t < o_end and p0 + r < p_end:
+                row = ((nc * O + o0 + t) * P + p0 + r) * Q
+                for s in range(most_w):
+                    if q0 + s < q_end:
+                        if at[row + q0 + s] == here:
+                            total += A(g[row + q0 + s])
+    y[e] = T(total)
+
+
+@vk.kernel(groups=lambda count: vk.cdiv(count, LOCAL), local=LOCAL, debug=False)
+def _put_at_places(
+    g: vk.In[T],
+    at: vk.In[vk.i64],
+    y: vk.InOut[T],
+    count: vk.i32,
+    size: vk.i32,
+    out: vk.i32,
+    I: vk.Const[object],  # noqa: E741
+):
+    """Scatter g into the zero-initialized y at the indices from `maxima`, which must be distinct."""
+    e = I(vk.global_id(0))
+    if e < count:
+        place = at[e]
+        if place >= 0:
+            y[I(e // out) * size + I(place)] = g[e]
+
+
+@vk.kernel(groups=lambda count: vk.cdiv(count, LOCAL), local=LOCAL, debug=False)
+def _means(
+    x: vk.In[T],
+    y: vk.Out[T],
+    count: vk.i32,
+    D: vk.i32, O: vk.i32, kernel_d: vk.i32, stride_d: vk.i32, pad_d: vk.i32, dilation_d: vk.i32,  # noqa: E741
+    H: vk.i32, P: vk.i32, kernel_h: vk.i32, stride_h: vk.i32, pad_h: vk.i32, dilation_h: vk.i32,
+    W: vk.i32, Q: vk.i32, kernel_w: vk.i32, stride_w: vk.i32, pad_w: vk.i32, dilation_w: vk.i32,
+    taps_d: vk.i32,
+    taps_h: vk.i32,
+    taps_w: vk.i32,
+    divisor: vk.i32,
+    ADAPTIVE: vk.Const[bool],
+    COUNT_PAD: vk.Const[bool],
+    A: vk.Const[object],
+    I: vk.Const[object],  # noqa: E741
+):  # fmt: skip
+    """y = the mean of each window."""
+    e = I(vk.global_id(0))
+    if e >= count:
+        return
+    nc, o, p, q = place(e, I(O), I(P), I(Q))
+    depth = (I(D), I(O), I(kernel_d), I(stride_d), I(pad_d), I(dilation_d))
+    height = (I(H), I(P), I(kernel_h), I(stride_h), I(pad_h), I(dilation_h))
+    width = (I(W), I(Q), I(kernel_w), I(stride_w), I(pad_w), I(dilation_w))
+    d0, d_end, _ = bounds(o, depth, ADAPTIVE)
+    h0, h_end, _ = bounds(p, height, ADAPTIVE)
+    w0, w_end, _ = bounds(q, width, ADAPTIVE)
+    total = A(0)
+    for t in range(taps_d):
+        d = d0 + t
+        for r in range(taps_h):
+            h = h0 + r
+            if d >= 0 and d < d_end and h >= 0 and h < h_end:
+                row = ((nc * D + d) * H + h) * W
+                for s in range(taps_w):
+                    w = w0 + s
+                    if w >= 0 and w < w_end:
+                        total += A(x[row + w])
+    y[e] = T(total / A(divided_by(o, p, q, (depth, height, width), I(divisor), ADAPTIVE, COUNT_PAD)))
+
+
+@vk.kernel(groups=lambda count: vk.cdiv(count, LOCAL), local=LOCAL, debug=False)
+def _means_gradient(
+    g: vk.In[T],
+    y: vk.Out[T],
+    count: vk.i32,
+    D: vk.i32, O: vk.i32, kernel_d: vk.i32, stride_d: vk.i32, pad_d: vk.i32, dilation_d: vk.i32,  # noqa: E741
+    H: vk.i32, P: vk.i32, kernel_h: vk.i32, stride_h: vk.i32, pad_h: vk.i32, dilation_h: vk.i32,
+    W: vk.i32, Q: vk.i32, kernel_w: vk.i32, stride_w: vk.i32, pad_w: vk.i32, dilation_w: vk.i32,
+    most_d: vk.i32,
+    most_h: vk.i32,
+    most_w: vk.i32,
+    divisor: vk.i32,
+    ADAPTIVE: vk.Const[bool],
+    COUNT_PAD: vk.Const[bool],
+    A: vk.Const[object],
+    I: vk.Const[object],  # noqa: E741
+):  # fmt: skip
+    """y = for each input element, the sum of g / divisor over the windows that cover it."""
+    e = I(vk.global_id(0))
+    if e >= count:
+        return
+    nc, d, h, w = place(e, I(D), I(H), I(W))
+    depth = (I(D), I(O), I(kernel_d), I(stride_d), I(pad_d), I(dilation_d))
+    height = (I(H), I(P), I(kernel_h), I(stride_h), I(pad_h), I(dilation_h))
+    width = (I(W), I(Q), I(kernel_w), I(stride_w), I(pad_w), I(dilation_w))
+    o0, o_end = covering(d, depth, ADAPTIVE)
+    p0, p_end = covering(h, height, ADAPTIVE)
+    q0, q_end = covering(w, width, ADAPTIVE)
+    total = A(0)
+    for t in range(most_d):
+        o = o0 + t
+        for r in range(most_h):
+            p = p0 + r
+            if o < o_end and p < p_end:
+                row = ((nc * O + o) * P + p) * Q
+                for s in range(most_w):
+                    q = q0 + s
+                    if q < q_end:
+                        size = divided_by(o, p, q, (depth, height, width), I(divisor), ADAPTIVE, COUNT_PAD)
+                        total += A(g[row + q]) / A(size)
+    y[e] = T(total)
+
+
+@vk.kernel(groups=lambda count: vk.cdiv(count, LOCAL), local=LOCAL, debug=False)
+def _at_places(
+    x: vk.In[T],
+    at: vk.In[vk.i64],
+    y: vk.Out[T],
+    count: vk.i32,
+    size: vk.i32,
+    out: vk.i32,
+    I: vk.Const[object],  # noqa: E741
+):
+    e = I(vk.global_id(0))
+    if e < count:
+        y[e] = x[vk.i64(e // out) * size + at[e]]
+
+
+def maxima(x: DeviceArray, y: DeviceArray, at: DeviceArray, window: Window) -> None:
+    """Max pooling: y = the maxima, at = their indices in the channel's D * H * W elements (i64)."""
+    count = math.prod(y.shape)
+    if count:
+        compared = accumulator(x.dtype) if x.dtype.is_float else vk.i64
+        _maxima(flat(x), flat(y), flat(at), count, *window.numbers(), *window.taps(), window.adaptive, compared,
+                index_type(x, y))  # fmt: skip
+
+
+def maxima_gradient(g: DeviceArray, at: DeviceArray, y: DeviceArray, window: Window) -> None:
+    """Compute y = the gradient of the input of `maxima`."""
+    count = math.prod(y.shape)
+    if count and g.device.caps.kind == "llvm-cpu" and not window.overlaps():
+        # without overlapping windows, scattering to the indices is less work than gathering for each element
+        y.device.fill(y.buffer, y.offset, (count * y.dtype.itemsize + 3) & ~3, 0)
+        _put_at_places(flat(g), flat(at), flat(y), math.prod(g.shape), math.prod(y.shape[1:]), math.prod(g.shape[1:]),
+                       index_type(g, y))  # fmt: skip
+    elif count:
+        _maxima_gradient(flat(g), flat(at), flat(y), count, *window.numbers(), *window.covering(), window.adaptive,
+                         accumulator(g.dtype), index_type(g, y))  # fmt: skip
+
+
+def at_places(x: DeviceArray, at: DeviceArray, y: DeviceArray) -> None:
+    """Gather the elements of x (N * C, D, H, W) at the indices from `maxima`; at and y have shape (N * C, O, P, Q)."""
+    count = math.prod(y.shape)
+    if count:
+        _at_places(flat(x), flat(at), flat(y), count, math.prod(x.shape[1:]), math.prod(y.shape[1:]), index_type(x, y))
+
+
+def means(x: DeviceArray, y: DeviceArray, window: Window) -> None:
+    """Average pooling: y = the mean of each window."""
+    count = math.prod(y.shape)
+    if count:
+        _means(flat(x), flat(y), count, *window.numbers(), *window.taps(), window.divisor, window.adaptive,
+               window.count_pad, accumulator(x.dtype), index_type(x, y))  # fmt: skip
+
+
+def means_gradient(g: DeviceArray, y: DeviceArray, window: Window) -> None:
+    """Compute y = the gradient of the input of `means`."""
+    count = math.prod(y.shape)
+    if count:
+        _means_gradient(flat(g), flat(y), count, *window.numbers(), *window.covering(), window.divisor, window.adaptive,
+                        window.count_pad, accumulator(g.dtype), index_type(g, y))  # fmt: skip

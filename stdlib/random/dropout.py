@@ -1,0 +1,40 @@
+"""Dropout with a counter-based random generator (Philox).
+
+The random numbers depend only on the seed and the element's index, and are the same on every device. The mask therefore isn't
+stored: the backward pass regenerates it.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import vkjit as vk
+from vkjit.runtime.device import DeviceArray
+
+from ..partial_sums import accumulator, flat
+
+__all__ = ["dropout"]
+
+T = TypeVar("T", bound=vk.Element)
+
+LOCAL = 64
+TO_UNIT = 2.0**-24
+
+
+@vk.kernel(groups=lambda x: vk.cdiv(x.shape[0], 4 * LOCAL), local=LOCAL, debug=False)
+def dropped(x: vk.In[T, "N"], y: vk.Out[T, "N"], seed: vk.u64, chance: vk.f32, scale: vk.f32, A: vk.Const[object]):
+    """y = 0 with probability `chance`, else x * scale; four elements per invocation."""
+    e = vk.global_id(0)
+    first = 4 * e
+    drawn = vk.philox(seed, e)
+    for i in vk.unroll(4):
+        if first + i < x.shape[0]:
+            kept = vk.f32(drawn[i] >> 8) * TO_UNIT >= chance
+            y[first + i] = T(vk.where(kept, A(x[first + i]) * A(scale), 0))
+
+
+def dropout(x: DeviceArray, y: DeviceArray, seed: int, chance: float) -> None:
+    """y = 0 with probability `chance` (0 to 1), else x / (1 - chance); both arrays are dense."""
+    if 0 not in y.shape:
+        scale = 1 / (1 - chance) if chance < 1 else 0.0
+        dropped(flat(x), flat(y), seed, float(chance), float(scale), accumulator(x.dtype))

@@ -1,0 +1,1 @@
+"""Row-wise kernels: reductions, softmax, normalization, copies."""

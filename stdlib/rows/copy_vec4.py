@@ -1,0 +1,63 @@
+"""Vec4 copies of rows for GPUs: reversed columns, and triangles (tril, triu).
+
+Rows are contiguous and their length is a multiple of four; x and y have the same type.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import vkjit as vk
+from vkjit.runtime.device import DeviceArray
+
+from ..registry import device_class
+
+__all__ = ["backwards", "backwards_fours", "takes_fours", "triangle_fours"]
+
+T = TypeVar("T", bound=vk.Element)
+
+GROUP = 256
+"""Invocations of a workgroup."""
+
+
+@vk.kernel(groups=lambda y: (vk.cdiv(y.shape[1], 4 * GROUP), y.shape[0]), local=GROUP, debug=False)
+def backwards_fours(x: vk.In[T, "R C"], y: vk.Out[T, "R C"]):
+    """y[r, c] = x[r, C - 1 - c], four elements per invocation."""
+    four, row, count = vk.global_id(0), vk.global_id(1), y.shape[1] // 4
+    if four < count:
+        at = count - 1 - four
+        values = (x[row, 4 * at + 3], x[row, 4 * at + 2], x[row, 4 * at + 1], x[row, 4 * at])
+        for k in vk.unroll(4):
+            y[row, 4 * four + k] = values[k]
+
+
+@vk.kernel(groups=lambda y: (vk.cdiv(y.shape[2], 4 * GROUP), y.shape[1], y.shape[0]), local=GROUP, debug=False)
+def triangle_fours(x: vk.In[T, "G M N"], y: vk.Out[T, "G M N"], diagonal: vk.i64, UPPER: vk.Const[bool]):
+    """y = x on and above the diagonal (UPPER), or on and below it, else 0; four elements per invocation."""
+    j, i, g = vk.global_id(0) * 4, vk.global_id(1), vk.global_id(2)
+    if j < y.shape[2]:
+        first = vk.i64(j) - vk.i64(i) - diagonal  # distance of the first of four elements from the diagonal
+        values = (T(0), T(0), T(0), T(0))
+        if (first + 3 >= 0) if UPPER else (first <= 0):
+            values = (x[g, i, j], x[g, i, j + 1], x[g, i, j + 2], x[g, i, j + 3])
+        for k in vk.unroll(4):
+            kept = (first + k >= 0) if UPPER else (first + k <= 0)
+            y[g, i, j + k] = vk.where(kept, values[k], T(0))
+
+
+def takes_fours(x: DeviceArray, y: DeviceArray) -> bool:
+    """True if a copy of x to y, of equal shape, can use the vec4 kernels: on a GPU, with rows that keep a workgroup busy."""
+    last = len(y.shape) - 1
+    if device_class(y.device) != "gpu" or x.dtype is not y.dtype or y.dtype.itemsize == 1:
+        return False
+    length = y.shape[last]
+    return abs(x.strides[last]) == 1 and y.strides[last] == 1 and length % 4 == 0 and length >= 2 * GROUP
+
+
+def backwards(x: DeviceArray, y: DeviceArray) -> bool:
+    """Copy (rows, columns) from an x with column stride -1; return False if `backwards_fours` doesn't support it."""
+    if not takes_fours(x, y) or x.strides[1] != -1:
+        return False
+    start = x.offset - (x.shape[1] - 1) * x.dtype.itemsize
+    backwards_fours(DeviceArray(x.buffer, start, x.dtype, x.shape, (x.strides[0], 1)), y)
+    return True

@@ -1,0 +1,194 @@
+"""Layer and RMS norm kernels that process each row with one invocation or one workgroup, forward and backward.
+
+Matrices have shape (lines, length): one row per line, normalized along its length, with weight and bias of shape
+(length,). The forward kernels also store the mean and 1 / standard deviation of each row, which the gradients take. On
+GPUs a workgroup of SIZE invocations keeps a row in registers, HELD elements per invocation, and reads it once.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import vkjit as vk
+
+from .norm_chunks import BLOCK, LOCAL
+
+__all__ = ["gradient_of_groups", "gradient_of_lines", "norm_of_groups", "norm_of_lines"]
+
+T = TypeVar("T", bound=vk.Element)
+U = TypeVar("U", bound=vk.Element)
+W = TypeVar("W", bound=vk.Element)
+B = TypeVar("B", bound=vk.Element)
+R = TypeVar("R", bound=vk.Element)
+A = TypeVar("A", bound=vk.Element)
+
+
+@vk.kernel(groups=lambda x: vk.cdiv(x.shape[0], LOCAL), local=LOCAL, debug=False)
+def norm_of_lines(
+    x: vk.In[T, "lines length"],
+    weight: vk.In[W, "C"],
+    bias: vk.In[B, "D"],
+    y: vk.Out[R, "lines length"],
+    mean: vk.Out[A, "lines"],
+    scale: vk.Out[A, "lines"],
+    epsilon: A,
+    WEIGHT: vk.Const[bool],
+    BIAS: vk.Const[bool],
+    CENTER: vk.Const[bool],
+):
+    """Compute y = (x - mean) * scale * weight + bias, one invocation per row."""
+    line = vk.i32(vk.global_id(0))
+    if line >= x.shape[0]:
+        return
+    length = vk.i32(x.shape[1])
+    center, total = A(0), A(0)
+    if CENTER:
+        for b in range(vk.cdiv(length, BLOCK)):
+            part = A(0)
+            for j in range(b * BLOCK, vk.min((b + 1) * BLOCK, length)):
+                part += A(x[line, j])
+            total += part
+        center = total / A(length)
+    total = A(0)
+    for b in range(vk.cdiv(length, BLOCK)):
+        part = A(0)
+        for j in range(b * BLOCK, vk.min((b + 1) * BLOCK, length)):
+            distance = A(x[line, j]) - center
+            part += distance * distance
+        total += part
+    factor = 1 / vk.sqrt(total / A(length) + epsilon)
+    for j in range(length):
+        value = (A(x[line, j]) - center) * factor
+        if WEIGHT:
+            value *= A(weight[j])
+        if BIAS:
+            value += A(bias[j])
+        y[line, j] = R(value)
+    mean[line] = center
+    scale[line] = factor
+
+
+@vk.kernel(groups=lambda x: x.shape[0], local=lambda SIZE: SIZE, debug=False)
+def norm_of_groups(
+    x: vk.In[T, "lines length"],
+    weight: vk.In[W, "C"],
+    bias: vk.In[B, "D"],
+    y: vk.Out[R, "lines length"],
+    mean: vk.Out[A, "lines"],
+    scale: vk.Out[A, "lines"],
+    epsilon: A,
+    WEIGHT: vk.Const[bool],
+    BIAS: vk.Const[bool],
+    CENTER: vk.Const[bool],
+    HELD: vk.Const[int],
+    SIZE: vk.Const[int],
+):
+    """Variant of `norm_of_lines` with one workgroup per row."""
+    wg, lane, line = vk.workgroup(), vk.i32(vk.local_id(0)), vk.i32(vk.group_id(0))
+    length = vk.i32(x.shape[1])
+    held, total = (), A(0)
+    for i in vk.unroll(HELD):
+        value = A(0)
+        if lane + i * SIZE < length:
+            value = A(x[line, lane + i * SIZE])
+        held = held + (value,)
+        total += value
+    center = A(0)
+    if CENTER:
+        center = wg.sum(total) / A(length)
+    total = A(0)
+    for i in vk.unroll(HELD):
+        distance = vk.where(lane + i * SIZE < length, held[i] - center, 0)
+        total += distance * distance
+    factor = 1 / vk.sqrt(wg.sum(total) / A(length) + epsilon)
+    for i in vk.unroll(HELD):
+        j = lane + i * SIZE
+        if j < length:
+            value = (held[i] - center) * factor
+            if WEIGHT:
+                value *= A(weight[j])
+            if BIAS:
+                value += A(bias[j])
+            y[line, j] = R(value)
+    if lane == 0:
+        mean[line] = center
+        scale[line] = factor
+
+
+@vk.kernel(groups=lambda g: vk.cdiv(g.shape[0], LOCAL), local=LOCAL, debug=False)
+def gradient_of_lines(
+    g: vk.In[T, "lines length"],
+    x: vk.In[U, "lines length"],
+    mean: vk.In[A, "lines"],
+    scale: vk.In[A, "lines"],
+    weight: vk.In[W, "C"],
+    y: vk.Out[R, "lines length"],
+    WEIGHT: vk.Const[bool],
+    CENTER: vk.Const[bool],
+):
+    """Compute y = the gradient of x from g, the gradient of the normalized values, one invocation per row."""
+    line = vk.i32(vk.global_id(0))
+    if line >= g.shape[0]:
+        return
+    length = vk.i32(g.shape[1])
+    center, factor = A(0), scale[line]
+    if CENTER:
+        center = mean[line]
+    total, product = A(0), A(0)
+    for b in range(vk.cdiv(length, BLOCK)):
+        part, part_product = A(0), A(0)
+        for j in range(b * BLOCK, vk.min((b + 1) * BLOCK, length)):
+            slope = A(g[line, j])
+            if WEIGHT:
+                slope *= A(weight[j])
+            part += slope
+            part_product += slope * (A(x[line, j]) - center)
+        total += part
+        product += part_product
+    offset, rate = total / A(length), product * factor / A(length)
+    for j in range(length):
+        slope = A(g[line, j])
+        if WEIGHT:
+            slope *= A(weight[j])
+        if CENTER:
+            slope -= offset
+        y[line, j] = R(factor * (slope - (A(x[line, j]) - center) * factor * rate))
+
+
+@vk.kernel(groups=lambda g: g.shape[0], local=lambda SIZE: SIZE, debug=False)
+def gradient_of_groups(
+    g: vk.In[T, "lines length"],
+    x: vk.In[U, "lines length"],
+    mean: vk.In[A, "lines"],
+    scale: vk.In[A, "lines"],
+    weight: vk.In[W, "C"],
+    y: vk.Out[R, "lines length"],
+    WEIGHT: vk.Const[bool],
+    CENTER: vk.Const[bool],
+    HELD: vk.Const[int],
+    SIZE: vk.Const[int],
+):
+    """Variant of `gradient_of_lines` with one workgroup per row."""
+    wg, lane, line = vk.workgroup(), vk.i32(vk.local_id(0)), vk.i32(vk.group_id(0))
+    length = vk.i32(g.shape[1])
+    center, factor = A(0), scale[line]
+    if CENTER:
+        center = mean[line]
+    slopes, values, total, product = (), (), A(0), A(0)
+    for i in vk.unroll(HELD):
+        j = lane + i * SIZE
+        slope, value = A(0), A(0)
+        if j < length:
+            slope, value = A(g[line, j]), (A(x[line, j]) - center) * factor
+            if WEIGHT:
+                slope *= A(weight[j])
+        slopes, values = slopes + (slope,), values + (value,)
+        total += slope
+        product += slope * value
+    rate, offset = wg.sum(product) / A(length), A(0)
+    if CENTER:
+        offset = wg.sum(total) / A(length)
+    for i in vk.unroll(HELD):
+        j = lane + i * SIZE
+        if j < length:
+            y[line, j] = R(factor * (slopes[i] - offset - values[i] * rate))

@@ -1,0 +1,484 @@
+"""Softmax and log-softmax along one axis, and their gradients.
+
+Arrays are dense, viewed as (outer, C, inner); the `outer * inner` rows run along the middle axis. Sums are in f32 (f64
+for f64). Long rows are split into chunks: `statistics` computes each chunk's maximum m and the sum s of exp(x - m), and
+each reader combines the chunks in order. On GPUs rows along the last axis are processed by workgroups, which read them
+once if they fit into registers.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TypeVar
+
+import vkjit as vk
+from vkjit.runtime.device import DeviceArray
+
+from ..partial_sums import accumulator, scratch
+from ..registry import CPU_LOOP, choose, device_class, variant
+
+__all__ = ["GROUP", "Rows", "by_groups", "chunk_length", "combined", "gradient", "matrix", "row_statistics", "softmax"]
+
+T = TypeVar("T", bound=vk.Element)
+U = TypeVar("U", bound=vk.Element)
+R = TypeVar("R", bound=vk.Element)
+A = TypeVar("A", bound=vk.Element)
+
+Rows = tuple[int, int, int]
+"""(outer, C, inner)"""
+LOCAL = 64
+GROUP = 256
+"""Invocations of a workgroup that processes a chunk of a row."""
+BLOCK = 32
+"""Terms that are summed before the partial sum is added to the total: rounding error grows with the number of blocks
+only.
+"""
+MOST_HELD = 32
+"""Maximum number of elements of a row that an invocation of a workgroup keeps in registers."""
+MOST_VECTORS = MOST_HELD // 4
+
+
+def chunk_length(rows: Rows) -> int:
+    """Return the chunk length that keeps loops short and yields enough chunks for all threads."""
+    count, length = rows[0] * rows[2], rows[1]
+    target = max(256, vk.cdiv(count * length, 256))
+    chosen = max(1, min(length, CPU_LOOP // 2, target))
+    return chosen + chosen % 2 if chosen < length else chosen  # even, for two-element words
+
+
+@vk.func
+def combined(m, s, row, chunks):
+    """Combine the chunks of a row into (maximum, sum of exp(x - maximum)).
+
+    The sum is NaN if the row contains NaN or only -inf.
+    """
+    top = m[row, 0]
+    for c in range(1, chunks):
+        top = vk.max(top, m[row, c])
+    total = s[row, 0] * vk.exp(m[row, 0] - top)
+    for c in range(1, chunks):
+        total += s[row, c] * vk.exp(m[row, c] - top)
+    return top, total
+
+
+@vk.kernel(groups=lambda m: vk.cdiv(m.shape[0] * m.shape[1], LOCAL), local=LOCAL, debug=False)
+def statistics(x: vk.In[T, "outer C inner"], m: vk.Out[A, "rows chunks"], s: vk.Out[A, "rows chunks"], length: vk.i32):
+    """m = the maximum and s = the sum of exp(x - m) over each chunk of `length` elements of a row. s is 0 for chunks of
+    only -inf.
+    """
+    e = vk.global_id(0)
+    if e >= m.shape[0] * m.shape[1]:
+        return
+    row, chunk = e // m.shape[1], e % m.shape[1]
+    i, k = row // x.shape[2], row % x.shape[2]
+    first = chunk * length
+    trips = vk.min(x.shape[1] - first, length)
+    top = A(x[i, first, k])
+    for j in range(1, trips):
+        top = vk.max(top, A(x[i, first + j, k]))
+    shift = vk.where(top == -math.inf, 0, top)
+    total = A(0)
+    for b in range(vk.cdiv(trips, BLOCK)):
+        part = A(0)
+        for j in range(b * BLOCK, vk.min((b + 1) * BLOCK, trips)):
+            part += vk.exp(A(x[i, first + j, k]) - shift)
+        total += part
+    m[row, chunk] = top
+    s[row, chunk] = total
+
+
+@vk.kernel(groups=lambda m: vk.cdiv(m.shape[0] * m.shape[1], LOCAL), local=LOCAL, debug=False)
+def normalized(
+    x: vk.In[T, "outer C inner"],
+    m: vk.In[A, "rows chunks"],
+    s: vk.In[A, "rows chunks"],
+    y: vk.Out[R, "outer C inner"],
+    length: vk.i32,
+    LOG: vk.Const[bool],
+):
+    """y = the softmax of each row, or with LOG its logarithm, from the results of `statistics`."""
+    e = vk.global_id(0)
+    if e >= m.shape[0] * m.shape[1]:
+        return
+    row, chunk = e // m.shape[1], e % m.shape[1]
+    i, k = row // x.shape[2], row % x.shape[2]
+    first = chunk * length
+    top, total = combined(m, s, row, m.shape[1])
+    factor, offset = 1 / total, vk.log(total)
+    for j in range(vk.min(x.shape[1] - first, length)):
+        value = A(x[i, first + j, k]) - top
+        if LOG:
+            y[i, first + j, k] = R(value - offset)
+        else:
+            y[i, first + j, k] = R(vk.exp(value) * factor)
+
+
+@vk.kernel(groups=lambda s: vk.cdiv(s.shape[0] * s.shape[1], LOCAL), local=LOCAL, debug=False)
+def gradient_sums(
+    g: vk.In[T, "outer C inner"],
+    y: vk.In[U, "outer C inner"],
+    s: vk.Out[A, "rows chunks"],
+    length: vk.i32,
+    LOG: vk.Const[bool],
+):
+    """s = the sum of g * y over each chunk; with LOG, the sum of g."""
+    e = vk.global_id(0)
+    if e >= s.shape[0] * s.shape[1]:
+        return
+    row, chunk = e // s.shape[1], e % s.shape[1]
+    i, k = row // g.shape[2], row % g.shape[2]
+    first = chunk * length
+    total = A(0)
+    trips = vk.min(g.shape[1] - first, length)
+    for b in range(vk.cdiv(trips, BLOCK)):
+        part = A(0)
+        for j in range(b * BLOCK, vk.min((b + 1) * BLOCK, trips)):
+            if LOG:
+                part += A(g[i, first + j, k])
+            else:
+                part += A(g[i, first + j, k]) * A(y[i, first + j, k])
+        total += part
+    s[row, chunk] = total
+
+
+@vk.kernel(groups=lambda s: vk.cdiv(s.shape[0] * s.shape[1], LOCAL), local=LOCAL, debug=False)
+def gradient_rows(
+    g: vk.In[T, "outer C inner"],
+    y: vk.In[U, "outer C inner"],
+    s: vk.In[A, "rows chunks"],
+    z: vk.Out[R, "outer C inner"],
+    length: vk.i32,
+    LOG: vk.Const[bool],
+):
+    """z = the gradient of x from g: y * (g - sum(g * y)), or with LOG g - exp(y) * sum(g)."""
+    e = vk.global_id(0)
+    if e >= s.shape[0] * s.shape[1]:
+        return
+    row, chunk = e // s.shape[1], e % s.shape[1]
+    i, k = row // g.shape[2], row % g.shape[2]
+    first = chunk * length
+    total = s[row, 0]
+    for c in range(1, s.shape[1]):
+        total += s[row, c]
+    for j in range(vk.min(g.shape[1] - first, length)):
+        result, slope = A(y[i, first + j, k]), A(g[i, first + j, k])
+        if LOG:
+            z[i, first + j, k] = R(slope - vk.exp(result) * total)
+        else:
+            z[i, first + j, k] = R(result * (slope - total))
+
+
+# -- rows of f32 along the last axis, accessed as two-element words: twice as fast on software drivers
+
+
+@vk.func
+def halves(word):
+    """Unpack the two f32 of a 64-bit word."""
+    return vk.bitcast(vk.f32, vk.u32(word)), vk.bitcast(vk.f32, vk.u32(word >> 32))
+
+
+@vk.func
+def joined(low, high):
+    """Pack two f32 into a 64-bit word."""
+    return vk.u64(vk.bitcast(vk.u32, low)) | (vk.u64(vk.bitcast(vk.u32, high)) << 32)
+
+
+@vk.kernel(groups=lambda m: vk.cdiv(m.shape[0] * m.shape[1], LOCAL), local=LOCAL, debug=False)
+def statistics_of_words(
+    x: vk.In[vk.u64, "rows words"], m: vk.Out[vk.f32, "rows chunks"], s: vk.Out[vk.f32, "rows chunks"], length: vk.i32
+):
+    """Variant of `statistics` for two-element words; `length` counts words."""
+    e = vk.i32(vk.global_id(0))
+    if e >= m.shape[0] * m.shape[1]:
+        return
+    row, chunk = e // vk.i32(m.shape[1]), e % vk.i32(m.shape[1])
+    first = chunk * length
+    trips = vk.min(vk.i32(x.shape[1]) - first, length)
+    top = vk.f32(-math.inf)
+    for j in range(trips):
+        low, high = halves(x[row, first + j])
+        top = vk.max(top, vk.max(low, high))
+    shift = vk.where(top == -math.inf, 0, top)
+    total = vk.f32(0)
+    for b in range(vk.cdiv(trips, BLOCK)):
+        part = vk.f32(0)
+        for j in range(b * BLOCK, vk.min((b + 1) * BLOCK, trips)):
+            low, high = halves(x[row, first + j])
+            part += vk.exp(low - shift) + vk.exp(high - shift)
+        total += part
+    m[row, chunk] = top
+    s[row, chunk] = total
+
+
+@vk.kernel(groups=lambda m: vk.cdiv(m.shape[0] * m.shape[1], LOCAL), local=LOCAL, debug=False)
+def normalized_of_words(
+    x: vk.In[vk.u64, "rows words"],
+    m: vk.In[vk.f32, "rows chunks"],
+    s: vk.In[vk.f32, "rows chunks"],
+    y: vk.Out[vk.u64, "rows words"],
+    length: vk.i32,
+    LOG: vk.Const[bool],
+):
+    """Variant of `normalized` for two-element words; `length` counts words."""
+    e = vk.i32(vk.global_id(0))
+    if e >= m.shape[0] * m.shape[1]:
+        return
+    row, chunk = e // vk.i32(m.shape[1]), e % vk.i32(m.shape[1])
+    first = chunk * length
+    top, total = combined(m, s, row, m.shape[1])
+    factor, offset = 1 / total, vk.log(total)
+    for j in range(vk.min(vk.i32(x.shape[1]) - first, length)):
+        low, high = halves(x[row, first + j])
+        if LOG:
+            y[row, first + j] = joined(low - top - offset, high - top - offset)
+        else:
+            y[row, first + j] = joined(vk.exp(low - top) * factor, vk.exp(high - top) * factor)
+
+
+# -- rows along the last axis, one workgroup per row or chunk
+
+
+@vk.kernel(groups=lambda x: x.shape[0], local=lambda SIZE: SIZE, debug=False)
+def held_rows(
+    x: vk.In[T, "R C"],
+    y: vk.Out[R, "R C"],
+    HELD: vk.Const[int],
+    SIZE: vk.Const[int],
+    LOG: vk.Const[bool],
+    A: vk.Const[object],
+    EACH: vk.Const[int] = 1,
+):
+    """Softmax of each row, or with LOG its logarithm, by a workgroup that keeps the row in registers.
+
+    Each of SIZE invocations keeps HELD vectors of EACH adjacent elements. EACH divides the row length.
+    """
+    wg, lane, row = vk.workgroup(), vk.i32(vk.local_id(0)) * EACH, vk.i32(vk.group_id(0))
+    length = vk.i32(x.shape[1])
+    held, top = (), A(-math.inf)
+    for i in vk.unroll(HELD):
+        values = (A(-math.inf),) * EACH
+        if lane + i * (SIZE * EACH) < length:
+            values = ()
+            for k in vk.unroll(EACH):
+                values = values + (A(x[row, lane + i * (SIZE * EACH) + k]),)
+        held = held + values
+        for k in vk.unroll(EACH):
+            top = vk.max(top, values[k])
+    top = wg.max(top)
+    total, powers = A(0), ()
+    for i in vk.unroll(HELD * EACH):
+        power = vk.exp(held[i] - top)
+        powers = powers + (power,)
+        total += power
+    total = wg.sum(total)
+    factor, offset = 1 / total, vk.log(total)
+    for i in vk.unroll(HELD):
+        j = lane + i * (SIZE * EACH)
+        if j < length:
+            for k in vk.unroll(EACH):
+                if LOG:
+                    y[row, j + k] = R(held[i * EACH + k] - top - offset)
+                else:
+                    y[row, j + k] = R(powers[i * EACH + k] * factor)
+
+
+@vk.kernel(groups=lambda m: (m.shape[0], m.shape[1], 1), local=GROUP, debug=False)
+def statistics_of_groups(x: vk.In[T, "R C"], m: vk.Out[A, "R chunks"], s: vk.Out[A, "R chunks"], length: vk.i32):
+    """Variant of `statistics` with one workgroup per chunk: an online softmax that reads the chunk once."""
+    wg, lane = vk.workgroup(), vk.i32(vk.local_id(0))
+    row, chunk = vk.group_id(0), vk.group_id(1)
+    first = vk.i32(chunk) * length
+    top, total = A(-math.inf), A(0)
+    for j in range(first + lane, vk.min(first + length, vk.i32(x.shape[1])), GROUP):
+        value = A(x[row, j])
+        if value > top or vk.isnan(value):
+            total *= vk.exp(vk.where(top == -math.inf, value, top) - value)
+            top = value
+        total += vk.exp(value - vk.where(top == -math.inf, 0, top))
+    whole = wg.max(top)
+    total = wg.sum(total * vk.exp(top - vk.where(whole == -math.inf, 0, whole)))
+    if lane == 0:
+        m[row, chunk] = whole
+        s[row, chunk] = total
+
+
+@vk.kernel(groups=lambda g: g.shape[0], local=lambda SIZE: SIZE, debug=False)
+def gradient_of_groups(
+    g: vk.In[T, "R C"],
+    y: vk.In[U, "R C"],
+    z: vk.Out[R, "R C"],
+    HELD: vk.Const[int],
+    SIZE: vk.Const[int],
+    LOG: vk.Const[bool],
+    A: vk.Const[object],
+    EACH: vk.Const[int] = 1,
+):
+    """Gradient of (log-)softmax by one workgroup per row, which keeps the row in registers as `held_rows` does."""
+    wg, lane, row = vk.workgroup(), vk.i32(vk.local_id(0)) * EACH, vk.i32(vk.group_id(0))
+    length = vk.i32(g.shape[1])
+    slopes, results, total = (), (), A(0)
+    for i in vk.unroll(HELD):
+        slope, value = (A(0),) * EACH, (A(0),) * EACH
+        if lane + i * (SIZE * EACH) < length:
+            slope, value = (), ()
+            for k in vk.unroll(EACH):
+                slope = slope + (A(g[row, lane + i * (SIZE * EACH) + k]),)
+            for k in vk.unroll(EACH):
+                value = value + (A(y[row, lane + i * (SIZE * EACH) + k]),)
+        slopes, results = slopes + slope, results + value
+    for i in vk.unroll(HELD * EACH):
+        if LOG:
+            total += slopes[i]
+        else:
+            total += slopes[i] * results[i]
+    total = wg.sum(total)
+    for i in vk.unroll(HELD):
+        j = lane + i * (SIZE * EACH)
+        if j < length:
+            for k in vk.unroll(EACH):
+                if LOG:
+                    z[row, j + k] = R(slopes[i * EACH + k] - vk.exp(results[i * EACH + k]) * total)
+                else:
+                    z[row, j + k] = R(results[i * EACH + k] * (slopes[i * EACH + k] - total))
+
+
+@vk.kernel(groups=lambda x, chunks: (x.shape[0], chunks, 1), local=GROUP, debug=False)
+def normalized_of_groups(
+    x: vk.In[T, "R C"],
+    m: vk.In[A, "R parts"],
+    s: vk.In[A, "R parts"],
+    y: vk.Out[R, "R C"],
+    length: vk.i32,
+    chunks: vk.i32,  # noqa: ARG001  # used by the grid size
+    LOG: vk.Const[bool],
+):
+    """Variant of `normalized` with one workgroup per chunk."""
+    lane, row = vk.i32(vk.local_id(0)), vk.group_id(0)
+    first = vk.i32(vk.group_id(1)) * length
+    top, total = combined(m, s, row, m.shape[1])
+    factor, offset = 1 / total, vk.log(total)
+    for j in range(first + lane, vk.min(first + length, vk.i32(x.shape[1])), GROUP):
+        value = A(x[row, j]) - top
+        if LOG:
+            y[row, j] = R(value - offset)
+        else:
+            y[row, j] = R(vk.exp(value) * factor)
+
+
+# -- launching
+
+
+def held_by(length: int) -> tuple[int, int, int] | None:
+    """Return (vectors per invocation, invocations, elements per vector) of a workgroup that keeps a row in registers.
+
+    None if the row is too long.
+    """
+    if length % 4 == 0 and 128 <= length <= 4 * MOST_VECTORS * 512:
+        vectors = length // 4
+        size = next((n for n in (32, 64, 128, 256) if vectors <= 4 * n), 512)
+        return vk.cdiv(vectors, size), size, 4
+    size = next((n for n, limit in ((32, 128), (64, 512), (128, 2048), (256, 8192)) if length <= limit), 512)
+    held = vk.cdiv(length, size)
+    return (held, size, 1) if held <= MOST_HELD else None
+
+
+def matrix(x: DeviceArray) -> DeviceArray:
+    """View an array (outer, C, 1), with rows along the last axis, as (outer, C)."""
+    return DeviceArray(x.buffer, x.offset, x.dtype, x.shape[:2], x.strides[:2])
+
+
+def row_statistics(x: DeviceArray) -> tuple[DeviceArray, DeviceArray, int]:
+    """Return m and s of `statistics`, of shape (outer * inner, chunks), and the chunk length. x: (outer, C, inner)."""
+    rows: Rows = x.shape
+    groups = by_groups(x)
+    length = group_length(rows) if groups else chunk_length(rows)
+    shape, dtype = (rows[0] * rows[2], vk.cdiv(rows[1], length)), accumulator(x.dtype)
+    m, s = scratch(shape, dtype, x.device), scratch(shape, dtype, x.device)
+    if groups:
+        statistics_of_groups(matrix(x), m, s, length)
+    elif in_words(x):
+        statistics_of_words(words_of(x), m, s, length // 2)
+    else:
+        statistics(x, m, s, length)
+    return m, s, length
+
+
+def in_words(*arrays: DeviceArray) -> bool:
+    """True if the rows can be accessed as two-element words: on software drivers, for aligned rows of an even number of
+    f32.
+    """
+    return all(
+        a.device.caps.kind == "cpu"
+        and a.dtype is vk.f32
+        and a.shape[2] == 1
+        and a.shape[1] % 2 == 0
+        and a.offset % 8 == 0
+        for a in arrays
+    )
+
+
+def words_of(x: DeviceArray) -> DeviceArray:
+    """View rows (outer, C, 1) of f32 as (outer, C / 2) words."""
+    words = x.shape[1] // 2
+    return DeviceArray(x.buffer, x.offset, vk.u64, (x.shape[0], words), (words, 1))
+
+
+def by_groups(x: DeviceArray) -> bool:
+    """True if workgroups process the rows of x (outer, C, inner): on GPUs, for long rows along the last axis."""
+    return device_class(x.device) == "gpu" and x.shape[2] == 1 and x.shape[1] >= GROUP // 4
+
+
+def group_length(rows: Rows) -> int:
+    """Return the chunk length for workgroups."""
+    return min(rows[1], max(4096, vk.cdiv(rows[0] * rows[1], 1024)))
+
+
+def softmax(x: DeviceArray, y: DeviceArray, *, log: bool) -> None:
+    """Compute y = the softmax of x along the middle of its three axes, or with `log` its logarithm."""
+    if 0 not in x.shape:
+        choose("softmax", x.device)(x, y, log)
+
+
+def gradient(g: DeviceArray, y: DeviceArray, z: DeviceArray, *, log: bool) -> None:
+    """Compute z = the gradient of x from g, the gradient of y, and from y itself."""
+    if 0 not in g.shape:
+        choose("softmax_gradient", g.device)(g, y, z, log)
+
+
+@variant("softmax", "cpu")
+def _softmax_chunks(x: DeviceArray, y: DeviceArray, log: bool) -> None:
+    m, s, length = row_statistics(x)
+    if in_words(x, y):
+        normalized_of_words(words_of(x), m, s, words_of(y), length // 2, log)
+    else:
+        normalized(x, m, s, y, length, log)
+
+
+@variant("softmax", "gpu")
+def _softmax_groups(x: DeviceArray, y: DeviceArray, log: bool) -> None:
+    held = held_by(x.shape[1])
+    if not by_groups(x) and x.shape[2] != 1:
+        _softmax_chunks(x, y, log)
+    elif held is not None:
+        held_rows(matrix(x), matrix(y), *held[:2], log, accumulator(x.dtype), held[2])
+    else:
+        m, s, length = row_statistics(x)
+        normalized_of_groups(matrix(x), m, s, matrix(y), length, m.shape[1], log)
+
+
+@variant("softmax_gradient", "cpu")
+def _gradient_chunks(g: DeviceArray, y: DeviceArray, z: DeviceArray, log: bool) -> None:
+    rows: Rows = g.shape
+    length = chunk_length(rows)
+    s = scratch((rows[0] * rows[2], vk.cdiv(rows[1], length)), accumulator(g.dtype), g.device)
+    gradient_sums(g, y, s, length, log)
+    gradient_rows(g, y, s, z, length, log)
+
+
+@variant("softmax_gradient", "gpu")
+def _gradient_groups(g: DeviceArray, y: DeviceArray, z: DeviceArray, log: bool) -> None:
+    held = held_by(g.shape[1])
+    if g.shape[2] == 1 and held is not None:
+        gradient_of_groups(matrix(g), matrix(y), matrix(z), *held[:2], log, accumulator(g.dtype), held[2])
+    else:
+        _gradient_chunks(g, y, z, log)

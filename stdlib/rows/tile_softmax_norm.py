@@ -1,0 +1,64 @@
+"""Softmax and normalization along rows, on tiles: a workgroup keeps a row of up to SIZE elements in registers.
+
+x and y are (R x C), C <= SIZE, SIZE a power of two. Each element is read once and written once. Sums are in ACC, or in
+the type of eps, in the order of a tree reduction over the workgroup. The gradients are in `tile_softmax_norm_backward`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import vkjit as vk
+
+__all__ = ["layer_norm", "log_softmax", "rms_norm", "row_size", "softmax"]
+
+T = TypeVar("T", bound=vk.Element)
+A = TypeVar("A", bound=vk.Element)
+
+
+def row_size(columns: int) -> int:
+    """Return the smallest SIZE for rows of `columns` elements."""
+    return 1 << max(columns - 1, 0).bit_length()
+
+
+def _rows(x: Any) -> int:
+    return int(x.shape[0])
+
+
+@vk.kernel(groups=_rows, local=256)
+def softmax(x: vk.In[T, "R C"], y: vk.Out[T, "R C"], SIZE: vk.Const[int], ACC: vk.Const[Any] = vk.f32) -> None:
+    """exp(x) / sum(exp(x)) along each row."""
+    wg, r = vk.workgroup(), vk.group_id(0)
+    row = ACC(wg.load(x[r, 0:SIZE], pad=-float("inf")))
+    e = vk.exp(row - wg.max(row))
+    wg.store(y[r, 0:SIZE], e * (1 / wg.sum(e)))
+
+
+@vk.kernel(groups=_rows, local=256)
+def log_softmax(x: vk.In[T, "R C"], y: vk.Out[T, "R C"], SIZE: vk.Const[int], ACC: vk.Const[Any] = vk.f32) -> None:
+    """log(softmax(x)) along each row; the row maximum is subtracted first, so exp doesn't overflow."""
+    wg, r = vk.workgroup(), vk.group_id(0)
+    row = ACC(wg.load(x[r, 0:SIZE], pad=-float("inf")))
+    row = row - wg.max(row)
+    wg.store(y[r, 0:SIZE], row - vk.log(wg.sum(vk.exp(row))))
+
+
+@vk.kernel(groups=_rows, local=256)
+def layer_norm(
+    x: vk.In[T, "R C"], w: vk.In[T, "C"], b: vk.In[T, "C"], y: vk.Out[T, "R C"], eps: A, SIZE: vk.Const[int]
+) -> None:
+    """(x - mean) / sqrt(variance + eps) * w + b along each row."""
+    wg, r, n = vk.workgroup(), vk.group_id(0), A(x.shape[1])
+    row = A(wg.load(x[r, 0:SIZE]))
+    centred = vk.where(wg.arange(SIZE) < x.shape[1], row - wg.sum(row) / n, 0)
+    scale = vk.rsqrt(wg.sum(centred * centred) / n + eps)
+    wg.store(y[r, 0:SIZE], centred * scale * A(w[0:SIZE]) + A(b[0:SIZE]))
+
+
+@vk.kernel(groups=_rows, local=256)
+def rms_norm(x: vk.In[T, "R C"], w: vk.In[T, "C"], y: vk.Out[T, "R C"], eps: A, SIZE: vk.Const[int]) -> None:
+    """x / sqrt(mean(x * x) + eps) * w along each row."""
+    wg, r = vk.workgroup(), vk.group_id(0)
+    row = A(wg.load(x[r, 0:SIZE]))
+    scale = vk.rsqrt(wg.sum(row * row) / A(x.shape[1]) + eps)
+    wg.store(y[r, 0:SIZE], row * scale * A(w[0:SIZE]))

@@ -1,0 +1,258 @@
+"""Stable LSD radix sort of rows (L, N), with the original indices of the elements: one digit of the keys per pass.
+
+A pass counts the digits of each tile of a row (upsweep), scans the counts into the first output index of each digit in
+each tile, and scatters the elements (downsweep). On CPUs one invocation processes a tile, with digits of 8 bits. On
+GPUs one workgroup does, with digits of 4 bits; for the scatter each invocation owns a contiguous run of the tile. Keys
+are those of `sort`: NaN is the greatest, zeros of both signs are equal.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import vkjit as vk
+from vkjit.runtime.device import DeviceArray
+from vkjit.stdlib.partial_sums import scratch
+from vkjit.stdlib.registry import choose, variant
+from vkjit.stdlib.scan_sort.merge_sort import keyed
+
+__all__ = ["sort_by_digits"]
+
+T = TypeVar("T", bound=vk.Element)
+
+BINS = 256
+"""Number of digit values on CPUs."""
+SIDE = 256
+"""Invocations of a workgroup on GPUs."""
+EACH = 16
+"""Elements per invocation on GPUs."""
+FEW = 16
+"""Number of digit values on GPUs."""
+
+
+@vk.func
+def digit_of(x, shift, MASK, KEY, BITS, DOWN):
+    """Return the digit at bit `shift` of an element's key, which has type BITS."""
+    return vk.i32((keyed(x, KEY, DOWN) >> BITS(shift)) & BITS(MASK))
+
+
+# -- CPUs: one invocation per tile
+
+
+@vk.kernel(groups=lambda counts: (counts.shape[1], counts.shape[0]), local=1, debug=False)
+def count_digits(
+    x: vk.In[T, "L N"],
+    counts: vk.Out[vk.i32, "L S B"],
+    length: vk.i64,
+    shift: vk.i32,
+    KEY: vk.Const[Any],
+    BITS: vk.Const[Any],
+    DOWN: vk.Const[bool],
+):
+    """counts[l, s, d] = the number of elements with digit d in tile s of row l."""
+    s, line = vk.group_id(0), vk.group_id(1)
+    for d in range(vk.i32(BINS)):
+        counts[line, s, d] = 0
+    begin = s * length
+    for n in range(begin, vk.min(begin + length, x.shape[1])):
+        counts[line, s, digit_of(x[line, n], shift, BINS - 1, KEY, BITS, DOWN)] += 1
+
+
+@vk.kernel(groups=lambda counts: counts.shape[0], local=1, debug=False)
+def begin_digits(counts: vk.InOut[vk.i32, "L S B"]):
+    """Exclusive scan in place: counts[l, s, d] = the first output index of digit d's elements in tile s."""
+    line = vk.group_id(0)
+    total = vk.i32(0)
+    for d in range(vk.i32(BINS)):
+        for s in range(counts.shape[1]):
+            here = counts[line, s, d]
+            counts[line, s, d] = total
+            total += here
+
+
+@vk.kernel(groups=lambda counts: (counts.shape[1], counts.shape[0]), local=1, debug=False)
+def move_digits(
+    x: vk.In[T, "L N"],
+    places: vk.In[vk.i32, "L N"],
+    y: vk.InOut[T, "L N"],
+    where: vk.InOut[vk.i32, "L N"],
+    counts: vk.InOut[vk.i32, "L S B"],
+    length: vk.i64,
+    shift: vk.i32,
+    FIRST: vk.Const[bool],
+    KEY: vk.Const[Any],
+    BITS: vk.Const[Any],
+    DOWN: vk.Const[bool],
+):
+    """Scatter the elements of a tile, in order, to the output indices of their digits. FIRST: the input indices are 0,
+    1, 2...
+    """
+    s, line = vk.group_id(0), vk.group_id(1)
+    begin = s * length
+    for n in range(begin, vk.min(begin + length, x.shape[1])):
+        value = x[line, n]
+        d = digit_of(value, shift, BINS - 1, KEY, BITS, DOWN)
+        at = counts[line, s, d]
+        counts[line, s, d] = at + 1
+        y[line, at] = value
+        where[line, at] = vk.i32(n) if FIRST else places[line, n]
+
+
+# -- GPUs: one workgroup per tile
+
+
+@vk.kernel(groups=lambda counts: (counts.shape[2], counts.shape[0]), local=SIDE, debug=False)
+def count_digits_together(
+    x: vk.In[T, "L N"],
+    counts: vk.Out[vk.i32, "L B S"],
+    shift: vk.i32,
+    KEY: vk.Const[Any],
+    BITS: vk.Const[Any],
+    DOWN: vk.Const[bool],
+):
+    """counts[l, d, s] = the number of elements with digit d in tile s of row l."""
+    table = vk.shared(vk.i32, (FEW, SIDE))
+    lane, s, line = vk.i32(vk.local_id(0)), vk.group_id(0), vk.group_id(1)
+    for d in vk.unroll(FEW):
+        table[d, lane] = vk.i32(0)
+    begin, count = s * (SIDE * EACH), x.shape[1]
+    for e in range(EACH):
+        n = begin + e * SIDE + lane
+        if n < count:
+            d = digit_of(x[line, n], shift, FEW - 1, KEY, BITS, DOWN)
+            table[d, lane] += 1
+    vk.barrier()
+    # sixteen invocations sum each digit's histogram row, then one of them adds their sums
+    row, part = lane // FEW, lane % FEW
+    total = vk.i32(0)
+    for k in range(SIDE // FEW):
+        total += table[row, part * (SIDE // FEW) + k]
+    vk.barrier()
+    table[row, part] = total
+    vk.barrier()
+    if lane < FEW:
+        total = vk.i32(0)
+        for k in range(FEW):
+            total += table[lane, k]
+        counts[line, lane, s] = total
+
+
+@vk.kernel(groups=lambda counts: (counts.shape[1], counts.shape[0]), local=SIDE, debug=False)
+def begin_digits_together(counts: vk.InOut[vk.i32, "L B S"], totals: vk.Out[vk.i32, "L B"]):
+    """Exclusive scan in place: counts[l, d, s] = the number of elements with digit d in tiles before s; totals[l, d] =
+    in all tiles.
+    """
+    wg, lane, d, line = vk.workgroup(), vk.local_id(0), vk.group_id(0), vk.group_id(1)
+    count = counts.shape[2]
+    total = vk.i32(0)
+    for base in range(0, count, SIDE):
+        s = base + lane
+        own = counts.get(line, d, s, pad=0)
+        upto = wg.scan(own)
+        counts.put(line, d, s, total + upto - own)
+        total += wg.broadcast(upto, SIDE - 1)
+    if lane == 0:
+        totals[line, d] = total
+
+
+@vk.kernel(groups=lambda counts: (counts.shape[2], counts.shape[0]), local=SIDE, debug=False)
+def move_digits_together(
+    x: vk.In[T, "L N"],
+    places: vk.In[vk.i32, "L N"],
+    y: vk.InOut[T, "L N"],
+    where: vk.InOut[vk.i32, "L N"],
+    counts: vk.In[vk.i32, "L B S"],
+    totals: vk.In[vk.i32, "L B"],
+    shift: vk.i32,
+    FIRST: vk.Const[bool],
+    KEY: vk.Const[Any],
+    BITS: vk.Const[Any],
+    DOWN: vk.Const[bool],
+):
+    """Scatter the elements of a tile to the output indices of their digits. FIRST: the input indices are 0, 1, 2..."""
+    wg = vk.workgroup()
+    table = vk.shared(vk.i32, FEW * SIDE)
+    starts = vk.shared(vk.i32, FEW)
+    lane, s, line = vk.i32(vk.local_id(0)), vk.group_id(0), vk.group_id(1)
+    for d in vk.unroll(FEW):
+        table[d * SIDE + lane] = vk.i32(0)
+    begin, count = vk.i32(s) * (SIDE * EACH) + lane * EACH, vk.i32(x.shape[1])
+    for e in range(EACH):
+        if begin + e < count:
+            d = digit_of(x[line, begin + e], shift, FEW - 1, KEY, BITS, DOWN)
+            table[d * SIDE + lane] += 1
+    vk.barrier()
+    # exclusive scan of the counts, by digit, then by invocation
+    own = vk.i32(0)
+    for k in range(FEW):
+        own += table[lane * FEW + k]
+    before = wg.scan(own) - own
+    for k in range(FEW):
+        here = table[lane * FEW + k]
+        table[lane * FEW + k] = before
+        before += here
+    vk.barrier()
+    if lane < FEW:  # the offset from an element's rank in the tile to its output index, by digit
+        lower = vk.i32(0)
+        for d in range(lane):
+            lower += totals[line, d]
+        starts[lane] = lower + counts[line, lane, s] - table[lane * SIDE]
+    vk.barrier()
+    for e in range(EACH):
+        n = begin + e
+        if n < count:
+            value = x[line, n]
+            d = digit_of(value, shift, FEW - 1, KEY, BITS, DOWN)
+            within = table[d * SIDE + lane]
+            table[d * SIDE + lane] = within + 1
+            at = starts[d] + within
+            y[line, at] = value
+            where[line, at] = n if FIRST else places[line, n]
+
+
+# -- passes
+
+
+def sort_by_digits(lines: DeviceArray, key: Any, bits: int, descending: bool) -> tuple[DeviceArray, DeviceArray]:
+    """Return sorted values and their original indices (i32) of rows (L, N); `key` computes keys of `bits` bits.
+
+    Rows have fewer than 2**31 elements and are not modified.
+    """
+    result: tuple[DeviceArray, DeviceArray] = choose("sort_by_digits", lines.device)(lines, key, bits, descending)
+    return result
+
+
+def _pairs(lines: DeviceArray) -> list[tuple[DeviceArray, DeviceArray]]:
+    return [(scratch(lines.shape, lines.dtype, lines.device), scratch(lines.shape, vk.i32, lines.device)) for _ in "ab"]
+
+
+@variant("sort_by_digits", "llvm-cpu")
+def _sort_cpu(lines: DeviceArray, key: Any, bits: int, descending: bool) -> tuple[DeviceArray, DeviceArray]:
+    rows, n = lines.shape
+    length = max(1 << 14, -(-n // 64))
+    counts = scratch((rows, -(-n // length), BINS), vk.i32, lines.device)
+    target, other = _pairs(lines)
+    source = (lines, other[1])  # indices are not read by the first pass
+    options = (key, vk.u64 if bits == 64 else vk.u32, descending)
+    for shift in range(0, bits, 8):
+        count_digits(source[0], counts, length, shift, *options)
+        begin_digits(counts)
+        move_digits(*source, *target, counts, length, shift, shift == 0, *options)
+        source, target, other = target, other, target
+    return source
+
+
+@variant("sort_by_digits", "gpu")
+def _sort_gpu(lines: DeviceArray, key: Any, bits: int, descending: bool) -> tuple[DeviceArray, DeviceArray]:
+    rows, n = lines.shape
+    counts = scratch((rows, FEW, -(-n // (SIDE * EACH))), vk.i32, lines.device)
+    totals = scratch((rows, FEW), vk.i32, lines.device)
+    target, other = _pairs(lines)
+    source = (lines, other[1])  # indices are not read by the first pass
+    options = (key, vk.u64 if bits == 64 else vk.u32, descending)
+    for shift in range(0, bits, 4):
+        count_digits_together(source[0], counts, shift, *options)
+        begin_digits_together(counts, totals)
+        move_digits_together(*source, *target, counts, totals, shift, shift == 0, *options)
+        source, target, other = target, other, target
+    return source

@@ -1,0 +1,260 @@
+# mypy: disable-error-code="arg-type, assignment, attr-defined, call-arg, call-overload, misc, no-untyped-call, valid-type"
+# mypy: disable-error-code="no-untyped-def, operator, return-value"
+"""Python constructs in kernels behave as in Python, on every executor."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import vkjit as vk
+
+
+class Color(enum.IntEnum):
+    RED = 1
+    BLUE = 5
+
+
+class Kind(enum.Enum):
+    PLAIN = "plain"
+    FANCY = "fancy"
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    count: int = 3
+    scale: float = 2.5
+    inner: tuple[int, ...] = (1, 2)
+
+
+class Window(NamedTuple):
+    low: int
+    high: float
+
+
+CONFIG = Config()
+WINDOW = Window(2, 3.5)
+WIDE = np.float64(0.5)
+PAIR = (3, 4)
+
+
+def tuples(v, i):
+    t = (v, 2 * v, 3.0)
+    first, *rest = t
+    *most, last = t
+    return (
+        sum(t) + max(*t) + min(t) + len(t) + t[-1] + sum(t[1:]) + sum((v,) * 3) + first + sum(rest) + last + sum(most)
+    )
+
+
+def tuples_of_tuples(v, i):
+    t = ((v, 1.0), (2.0, v))
+    s = v
+    for k, (a, b) in enumerate(t):
+        s += k * a + b
+    for a, b in zip((1, 2), t[1]):  # noqa: B905
+        s += a * b
+    return s + t[1][0] + t[0][1]
+
+
+def truths(v, i):
+    return 1.0 * any((v > 1, v < -1)) + 2.0 * all((v > -2, v < 2)) + 4.0 * (not any(())) + 8.0 * all(())
+
+
+def constants(v, i):
+    a, b = PAIR
+    return v * CONFIG.scale + CONFIG.count + CONFIG.inner[1] + Color.BLUE + WINDOW.high + WINDOW[0] + WIDE * v + a - b
+
+
+def strings(v, i):
+    mode = "dou" + "ble"
+    if mode == "double" and mode in ("double", "triple"):
+        v = 2 * v
+    return v + len(mode)
+
+
+def chains(v, i):
+    a = b = v + 1
+    return 1.0 if -1 < v <= b == a != 7 else -1.0
+
+
+def loops_with_else(v, i):
+    n = 0.0
+    while n < 3:
+        n += 1
+        if v > 1:
+            break
+    else:
+        n = 10.0
+    for k in range(4):
+        if k > v:
+            break
+        n += 0.25
+    else:
+        n += 100
+    return n
+
+
+def augmented(v, i):
+    v += 2
+    v *= 3
+    v -= 1
+    v /= 2
+    v //= 1
+    v %= 5
+    v **= 2
+    return v
+
+
+def functions_of_math(v, i):
+    w = abs(v) + 1
+    return (
+        math.floor(v) + math.ceil(v) + math.trunc(v) + math.hypot(v, w) + math.copysign(w, v) + math.degrees(math.radians(v))
+        + math.log(w, 2) + math.log(w, 10) + math.log(w) / math.log(w + 1) - math.log(w, w + 1) + math.fabs(v)
+        + math.gcd(12, 18) + math.factorial(4) + math.prod((v, 2.0)) + math.pow(w, 3) + math.pi + math.tau
+    )  # fmt: skip
+
+
+def functions_of_numpy(v, i):
+    return (
+        np.square(v) + np.clip(v, -1, 1) + np.sign(v) + np.add(v, 1) * np.subtract(v, 1) - np.multiply(v, 2)
+        + np.divide(v, 4) + np.floor_divide(v, 2) + np.mod(v, 3) + np.negative(v) + np.maximum(v, 0) + np.minimum(v, 0)
+        + np.where(np.less(v, 0), v, 2 * v) + np.where(np.logical_and(v > 0, v < 2), 1.0, 0.0) + np.deg2rad(v) + np.fabs(v)
+    )  # fmt: skip
+
+
+def builtins(v, i):
+    q, r = divmod(v, 2.0)
+    return (
+        q
+        + r
+        + pow(v, 2)
+        + float(int(v))
+        + bool(v)
+        + abs(v)
+        + round(v)
+        + max(v, 0.0, 1.0)
+        + min(v, 0.5)
+        + sum((v, v), start=3)
+    )
+
+
+def bits(v, i):
+    n = int(v * 10) + 100
+    return float((n & 12) | (n ^ 5) + (n << 2) - (n >> 1) + ~n)
+
+
+def declared(v, i):
+    """A docstring."""
+    total: vk.f32 = 0.5
+    pass
+    ...
+    return total + v
+
+
+FUNCTIONS = [
+    tuples, tuples_of_tuples, truths, constants, strings, chains, loops_with_else, augmented, functions_of_math,
+    functions_of_numpy, builtins, bits, declared,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
+def test_what_python_gives(device: Any, function: Any) -> None:
+    inner = vk.func(function)
+
+    @vk.kernel(over="y")
+    def kernel(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
+        i = vk.global_id(0)
+        y[i] = inner(x[i], i)
+
+    x = np.array([-2.5, -1.0, 0.0, 0.75, 1.5, 3.0], np.float32)
+    expected = [float(function(float(v), i)) for i, v in enumerate(x)]
+    np.testing.assert_allclose(kernel(x), expected, rtol=2e-6, atol=2e-6)
+
+
+@vk.kernel(over="y")
+def configured(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"], c: vk.Const[Any], mode: vk.Const[str] = "plain"):
+    i = vk.global_id(0)
+    if c is Kind.FANCY:
+        y[i] = -x[i]
+    elif mode == "plain":
+        y[i] = x[i] * c.scale + c.count / 2
+    else:
+        y[i] = x[i]
+
+
+def test_constants_of_every_class_count(device: Any) -> None:
+    x = np.ones(1, np.float32)
+    assert configured(x, c=Config())[0] == 4
+    assert configured(x, c=Config(scale=1.0))[0] == 2.5
+    assert configured(x, c=Config(count=4))[0] == 4.5
+    assert configured(x, c=Kind.FANCY)[0] == -1
+    assert configured(x, c=Config(), mode="none")[0] == 1
+
+
+@vk.kernel(over="y")
+def typed(x: vk.In[vk.i32, "N"], y: vk.Out[vk.f32, "N"], c: vk.Const[Any]):
+    i = vk.global_id(0)
+    y[i] = vk.f32(x[i] + c.value) / 2 if c.value != 1.5 else 9
+
+
+@dataclasses.dataclass(frozen=True)
+class Held:
+    value: Any
+
+
+def test_equal_constants_of_other_types_are_other_constants(device: Any) -> None:
+    """1, 1.0 and True compare equal in Python but are distinct constants."""
+    x = np.full(1, 2**24 + 1, np.int32)
+    assert typed(x, c=Held(1))[0] == (2**24 + 2) / 2
+    assert typed(x, c=Held(1.0))[0] == np.float32(np.float32(2**24 + 1) + 1) / 2
+    assert typed(x, c=Held(np.float64(1.0)))[0] == np.float32(np.float32(2**24 + 1) + 1) / 2
+
+
+@vk.kernel(over="y")
+def signed(y: vk.Out[vk.f32, "N"], c: vk.Const[Any]):
+    y[vk.global_id(0)] = vk.copysign(1.0, c)
+
+
+@pytest.mark.parametrize("kind", [float, np.float16, np.float32, np.float64])
+def test_zeros_of_both_signs_are_two_constants(device: Any, kind: Any) -> None:
+    y = np.zeros(1, np.float32)
+    for value in (0.0, -0.0, 0.0):
+        signed(y, c=kind(value))
+        assert y[0] == np.copysign(1, value)
+
+
+@vk.kernel(over="y")
+def padded(x: vk.In[vk.boolean, "N"], y: vk.Out[vk.boolean, "N"]):
+    i = vk.global_id(0)
+    y[i] = x.get(i + 1, pad=0) or x.get(i - 1, pad=1) or x.get(i + 9)
+
+
+def test_pads_of_bools(device: Any) -> None:
+    assert padded(np.array([False, False, True, False])).tolist() == [True, True, False, True]
+
+
+def test_index_beyond_32_bits(device: Any) -> None:
+    """An array of more than 2**32 elements that share one memory location."""
+
+    @vk.kernel(groups=1, local=1)
+    def far(x: vk.In[vk.u8, "N M"], y: vk.Out[vk.i64, "_"], j: vk.i64):
+        n = len(x)
+        y[0] = n * x.shape[1]
+        y[1] = x[n - 1, x.shape[1] - 1] + x[j, -1]
+        y[2] = x.size % 1000
+        last = n - 1
+        y[3] = last * 4
+        y[4] = vk.i64(x.get(n, 0, pad=9)) + 10 * x.get(n - 1, 0, pad=9)
+
+    base = np.full(1, 7, np.uint8)
+    rows, columns = 3 * 2**30, 5
+    x = np.lib.stride_tricks.as_strided(base, (rows, columns), (0, 0))
+    y = np.zeros(5, np.int64)
+    far(x, y, 2**31 + 5)
+    assert y.tolist() == [rows * columns, 14, rows * columns % 1000, (rows - 1) * 4, 9 + 70]

@@ -1,0 +1,159 @@
+"""DLPack import and export with NumPy and PyTorch."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vkjit as vk
+from vkjit.tensor import dlpack
+
+TYPES = [vk.f32, vk.f16, vk.f64, vk.i8, vk.i16, vk.i32, vk.i64, vk.u8, vk.u16, vk.u32, vk.u64, vk.boolean]
+
+
+def is_shared(device: Any) -> bool:
+    return bool(vk.zeros(4, device=device).__dlpack_device__() == (1, 0))
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_numpy_gets_what_the_tensor_holds(device: Any, dtype: Any) -> None:
+    x = vk.tensor(np.arange(24).reshape(2, 3, 4) % 2, dtype=dtype)
+    host = (1, 0)
+    for part in (x, x[:, 1:, ::2], x.transpose(0, 2), x[0, 0, 0], x[:0]):
+        values = np.from_dlpack(part) if is_shared(device) else np.from_dlpack(part, device="cpu", copy=True)
+        assert values.dtype == dtype.storage and np.array_equal(values, part.numpy())
+    capsule = x.__dlpack__(dl_device=host, max_version=(1, 0))
+    assert "dltensor_versioned" in repr(capsule)
+    assert 'capsule object "dltensor"' in repr(x.__dlpack__(dl_device=host))
+
+
+def test_memory_is_shared_where_the_host_sees_it(device: Any) -> None:
+    if not is_shared(device):
+        pytest.skip("the host doesn't see this device's memory")
+    x = vk.zeros(5)
+    values = np.from_dlpack(x)
+    x += 2
+    device.synchronize()
+    assert values.tolist() == [2.0] * 5
+    copied = np.from_dlpack(x, copy=True)
+    x += 1
+    device.synchronize()
+    assert copied.tolist() == [2.0] * 5 and values.tolist() == [3.0] * 5
+
+
+def test_given_memory_outlives_the_tensor(device: Any) -> None:
+    if not is_shared(device):
+        pytest.skip("the host doesn't see this device's memory")
+    before = len(dlpack._given)
+    x = vk.tensor(np.arange(1000))
+    values = np.from_dlpack(x)
+    assert len(dlpack._given) == before + 1
+    del x
+    gc.collect()
+    others = [vk.zeros(1000, dtype=vk.i64) for _ in range(10)]
+    device.synchronize()
+    assert np.array_equal(values, np.arange(1000)) and len(others) == 10
+    del values
+    gc.collect()
+    assert len(dlpack._given) == before
+    vk.zeros(3).__dlpack__()  # a capsule that is never consumed
+    gc.collect()
+    assert len(dlpack._given) == before
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_tensors_of_numpy_arrays(device: Any, dtype: Any) -> None:
+    whole = (np.arange(24).reshape(2, 3, 4) % 2).astype(dtype.storage)
+    for part in (whole, whole[:, 1:, ::2], whole.transpose(2, 0, 1), whole[:, ::-1], whole[:0], whole[0, 0, 0]):
+        x = vk.from_dlpack(np.asarray(part), device=device)
+        assert x.dtype is dtype and x.device is device and np.array_equal(x.numpy(), part)
+        assert np.array_equal((x + x).numpy(), part + part)
+
+
+def test_memory_of_others_is_used_in_place_on_the_processor(device: Any) -> None:
+    values = np.arange(6, dtype=np.float32)
+    if device.caps.kind != "llvm-cpu":
+        x = vk.from_dlpack(values)
+        x += 1
+        assert values.tolist() == list(range(6)) and x.numpy().tolist() == [1, 2, 3, 4, 5, 6]
+        with pytest.raises(BufferError, match="needs a copy of this array"):
+            vk.from_dlpack(values, copy=False)
+        return
+    x = vk.from_dlpack(values, copy=False)
+    x += 1
+    device.synchronize()
+    assert values.tolist() == [1, 2, 3, 4, 5, 6]
+    y = vk.from_dlpack(values, copy=True)
+    values[0] = 50
+    assert y.numpy()[0] == 1 and x.numpy()[0] == 50
+    values.flags.writeable = False
+    z = vk.from_dlpack(values)
+    z += 1
+    assert values[0] == 50
+    with pytest.raises(BufferError, match="read-only"):
+        vk.from_dlpack(values, copy=False)
+
+
+def test_pytorch_both_ways(device: Any) -> None:
+    torch = pytest.importorskip("torch")
+    theirs = torch.arange(12, dtype=torch.bfloat16).reshape(3, 4)
+    ours = vk.from_dlpack(theirs.t())
+    assert ours.dtype is vk.bf16 and np.array_equal(ours.numpy(), theirs.t().float().numpy())
+    if is_shared(device):
+        back = torch.from_dlpack(ours)
+        assert back.dtype == torch.bfloat16 and torch.equal(back, theirs.t())
+        x = vk.tensor(np.arange(6.0, dtype=np.float32))
+        torch.from_dlpack(x).mul_(2)
+        assert (x + 0).numpy().tolist() == [0, 2, 4, 6, 8, 10]
+
+
+def test_tensors_of_tensors(device: Any) -> None:
+    x = vk.tensor([1.0, 2.0], device=device)
+    assert vk.from_dlpack(x, device=device)._array is x._array
+    other = vk.from_dlpack(x, device="interpreter", copy=True)
+    assert other.device.name == "interpreter" and other.numpy().tolist() == [1.0, 2.0]
+
+
+def test_misuse_is_told(device: Any) -> None:
+    x = vk.zeros(3, requires_grad=True)
+    with pytest.raises(BufferError, match="export x.detach"):
+        x.__dlpack__()
+    with pytest.raises(BufferError, match="memory of the CPU has no stream"):
+        x.detach().__dlpack__(stream=1)
+    with pytest.raises(BufferError, match="can't be exported to"):
+        x.detach().__dlpack__(dl_device=(2, 0))
+    with pytest.raises(vk.ArgumentError, match="offers __dlpack__, found list"):
+        vk.from_dlpack([1, 2])
+    with pytest.raises(vk.DTypeError, match="type code 5, 64 bits"):
+        vk.from_dlpack(np.zeros(3, np.complex64))
+    with pytest.raises(vk.ArgumentError, match=r"made by vk.tensor\(...\)"):
+        vk.Tensor(np.zeros(3))
+    capsule = np.zeros(3).__dlpack__()
+
+    class Used:
+        def __dlpack__(self) -> Any:
+            return capsule
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return 1, 0
+
+    vk.from_dlpack(Used())
+    with pytest.raises(vk.ArgumentError, match="no fresh DLPack capsule"):
+        vk.from_dlpack(Used())
+
+
+def test_exchanged_arrays_may_live_to_the_end_of_the_process() -> None:
+    code = (
+        "import numpy as np, vkjit as vk\n"
+        "a = np.from_dlpack(vk.ones(4, device='interpreter'))\n"
+        "b = vk.from_dlpack(np.ones(4), device='interpreter')\n"
+        "c = vk.ones(3, device='interpreter').__dlpack__()\n"
+        "print(a.sum() + b.sum().item())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "8.0", "")

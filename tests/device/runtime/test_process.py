@@ -1,0 +1,219 @@
+"""The runtime over a process's life: missing driver, exit, fork, Ctrl-C, validation, time to the first result."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+import pytest
+
+from tests.validation import QUIET
+from vkjit.backends.vulkan.runtime import enumeration
+
+SETUP = """
+import sys
+import numpy as np
+from tests.device import runtime_kernels as kernels
+from vkjit import errors
+from vkjit.backends.vulkan.runtime import enumeration, instance
+from vkjit.runtime import handles
+device = enumeration.open_device(0)
+kernel = device.load(kernels.add())
+a = kernels.upload(device, np.arange(100, dtype=np.uint32))
+c = device.allocate(400)
+def go():
+    device.launch(kernel, kernels.groups(100), kernels.BLOCK.pack(a.address, a.address, c.address, 100), (a,), (c,))
+go()
+"""
+
+
+def run(code: str, setup: str = SETUP, **environment: str) -> Any:
+    source = setup + textwrap.dedent(code)
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", source],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
+@pytest.fixture
+def driver() -> None:
+    error = enumeration.driver_error()
+    if error is not None:
+        pytest.skip(f"no Vulkan driver: {error}")
+
+
+def loader_only() -> bool:
+    error = enumeration.driver_error()
+    return error is None or "no driver behind it" in str(error)
+
+
+def test_without_a_driver_the_error_says_what_to_install() -> None:
+    if not loader_only():
+        pytest.skip("no Vulkan loader on this machine")
+    code = """
+    from vkjit import errors
+    from vkjit.backends.vulkan.runtime import instance
+    try:
+        instance.get_instance()
+    except errors.DriverNotFoundError as error:
+        print(error)
+    """
+    done = run(code, setup="", VK_DRIVER_FILES=os.devnull, VK_ICD_FILENAMES=os.devnull)
+    assert done.returncode == 0, done.stderr
+    assert "no driver behind it" in done.stdout
+    if sys.platform == "linux":
+        assert "sudo apt-get install mesa-vulkan-drivers libvulkan1" in done.stdout
+
+
+@pytest.mark.usefixtures("driver")
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param("", id="work in the open command buffer"),
+        pytest.param("device.flush()", id="work in flight"),
+        pytest.param("device.close()", id="closed"),
+        pytest.param("device.close(); device.close(); del a, c, kernel, device", id="all gone"),
+        pytest.param("import builtins; builtins.kept = (a, c, kernel, device); view = device.host_view(c)", id="kept"),
+    ],
+)
+def test_exit_is_clean(code: str) -> None:
+    done = run(code)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.usefixtures("driver")
+def test_an_exit_code_survives() -> None:
+    assert run("sys.exit(7)").returncode == 7
+
+
+@pytest.mark.usefixtures("driver")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
+def test_a_forked_child_gets_clear_errors_and_exits_cleanly() -> None:
+    code = """
+    import os, warnings
+    warnings.simplefilter("ignore")  # newer Pythons warn of any fork in a process with threads
+    stream, event = device.open_stream(), device.open_event()
+    event.record(device.stream)
+    pid = os.fork()
+    if not pid:
+        zeros = np.zeros(4, np.uint8)
+        acts = [go, device.synchronize, lambda: device.allocate(4), lambda: device.write(a, 0, zeros)]
+        acts += [lambda: stream.wait_event(event), event.query, event.synchronize, stream.query]
+        for act in (*acts, lambda: kernels.download(device, c), instance.get_instance):
+            try:
+                act()
+                print("no error")
+            except errors.DeviceError as error:
+                assert "forked" in str(error) and "spawn" in str(error), error
+        device.close()
+        del a, c
+        sys.stdout.flush()
+        os._exit(5)  # as multiprocessing does: some drivers crash in exit handlers of their own
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    assert status == 5, status
+    assert (kernels.download(device, c) == 2 * np.arange(100)).all()
+    """
+    done = run(code)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.usefixtures("driver")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
+def test_a_child_forked_before_use_may_use_devices() -> None:
+    code = """
+    import os, warnings
+    warnings.simplefilter("ignore")
+    from vkjit.backends.vulkan.runtime import enumeration
+    pid = os.fork()
+    if not pid:
+        os._exit(0 if enumeration.open_device(0).allocate(4).nbytes == 4 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert enumeration.open_device(0).allocate(4).nbytes == 4
+    """
+    done = run(code, setup="")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.usefixtures("driver")
+@pytest.mark.skipif(sys.platform == "win32", reason="signals to itself work differently there")
+def test_ctrl_c_ends_a_wait() -> None:
+    code = """
+    import os, signal, threading, time
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background inherits that it is ignored
+    timeout = device._vulkan.constant("VK_TIMEOUT")
+    def never(*_):
+        time.sleep(0.05)
+        return timeout
+    device.synchronize()
+    working = device._queue.functions.vkWaitForFences, device._queue.functions.vkGetFenceStatus
+    device._queue.functions.vkWaitForFences = never
+    device._queue.functions.vkGetFenceStatus = lambda *_: 1
+    go()
+    threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    begin = time.perf_counter()
+    try:
+        device.synchronize()
+    except KeyboardInterrupt:
+        print("stopped" if time.perf_counter() - begin < 5 else "late")
+    device._queue.functions.vkWaitForFences, device._queue.functions.vkGetFenceStatus = working
+    assert (kernels.download(device, c) == 2 * np.arange(100)).all()
+    """
+    done = run(code)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "stopped\n", "")
+
+
+@pytest.mark.usefixtures("driver")
+def test_validation_finds_nothing_in_what_we_do() -> None:
+    code = """
+    if not instance.get_instance().validating:
+        print("absent")
+        sys.exit()
+    k = device.load(kernels.add(indirect=True))
+    r = device.load(kernels.report())
+    for _ in range(300):
+        go()
+        device.launch(k, (1, 1, 1), kernels.BLOCK.pack(a.address, c.address, a.address, 100), (a, c), (a,))
+    device.launch(r, (1, 1, 1), kernels.BLOCK.pack(0, 0, 0, 9), (), ())
+    device.copy(a, 0, c, 4, 100)
+    device.fill(a, 0, 400, 7)
+    device.time_begin()
+    go()
+    device.time_end()
+    try:
+        device.synchronize()
+    except errors.BoundsError as error:
+        print(error.message)
+    del a, c, k, r
+    messages = instance.validation_messages()
+    device.close()
+    instance.get_instance().close()
+    print(messages, handles.live_counts())
+    """
+    done = run(code, VKJIT_VALIDATE="1")
+    if done.stdout == "absent\n":
+        pytest.skip("the validation layer (vulkan-validationlayers) isn't installed")
+    assert (done.returncode, done.stdout) == (0, "index 5 of 9\n[] {}\n"), done.stderr
+
+
+@pytest.mark.usefixtures("driver")
+def test_validation_messages_are_collected() -> None:
+    code = """
+    if not instance.get_instance().validating:
+        print("absent")
+        sys.exit()
+    info = device._vulkan.struct("VkFenceCreateInfo", flags=0x40)
+    out = device._vulkan.ffi.new("VkFence *")
+    device._functions.vkCreateFence(device._handle.value, info, device._vulkan.null, out)
+    print(len(instance.validation_messages()) > 0)
+    """
+    done = run(code, VKJIT_VALIDATE="1", **QUIET)
+    if done.stdout == "absent\n":
+        pytest.skip("the validation layer (vulkan-validationlayers) isn't installed")
+    assert done.stdout == "True\n", done.stderr

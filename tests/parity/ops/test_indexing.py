@@ -1,0 +1,163 @@
+"""Indexing, gathering and scattering against PyTorch: values and gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vkjit as vk
+from tests.parity.reference import Case, normal, run, torch
+
+INDICES: list[tuple[str, tuple[int, ...], Any]] = [
+    ("int", (5, 4), lambda _t: 2),
+    ("negative", (5, 4), lambda _t: -1),
+    ("ints", (5, 4), lambda _t: (1, -2)),
+    ("slice", (5, 4), lambda _t: slice(1, 4)),
+    ("step", (7, 4), lambda _t: slice(None, None, 3)),
+    ("empty", (5, 4), lambda _t: slice(3, 1)),
+    ("past the end", (5, 4), lambda _t: slice(2, 99)),
+    ("mixed", (5, 4, 3), lambda _t: (slice(1, 3), 2)),
+    ("dots", (5, 4, 3), lambda _t: (..., 1)),
+    ("none", (5, 4), lambda _t: (slice(None), None, 1)),
+    ("dots none", (5, 4, 3), lambda _t: (0, ..., None)),
+    ("list", (5, 4), lambda _t: [3, 0, 3]),
+    ("tensor", (5, 4), lambda t: t([4, -1, 0])),
+    ("tensor 2d", (5, 4), lambda t: t([[4, 1], [0, 2]])),
+    ("tensor second", (5, 4), lambda t: (slice(None), t([3, 3, 0]))),
+    ("tensor and slice", (5, 4, 3), lambda t: (slice(1, 4), t([1, 0]))),
+    ("int and tensor", (5, 4, 3), lambda t: (2, t([1, -2]))),
+    ("two tensors", (5, 4, 3), lambda t: (t([4, 0, 1]), t([1, 1, -1]))),
+    ("broadcast tensors", (5, 4, 3), lambda t: (t([[4], [0]]), t([1, 2, 3]))),
+    ("apart", (5, 4, 3), lambda t: (t([4, 0]), slice(None), t([1, 2]))),
+    ("0-d tensor", (5, 4), lambda t: t(3)),
+    ("vector", (9,), lambda t: t([8, 0, 0, 3])),
+    ("mask", (5, 4), lambda t: t([True, False, True, False, True])),
+    ("full mask", (2, 3), lambda t: t([[True, False, True], [False, True, False]])),
+]
+
+
+@pytest.mark.parametrize(("name", "shape", "index"), INDICES, ids=[row[0] for row in INDICES])
+def test_reading(device: Any, name: str, shape: tuple[int, ...], index: Any) -> None:
+    case = Case(name, lambda x: x[index(vk.tensor)], lambda x: x[index(torch.tensor)], normal, 0, gradient_ulp=8)
+    run(case, [shape])
+    run(case, [(*reversed(shape),)], lambda x: x.permute(*reversed(range(len(shape)))), "transposed")
+
+
+@pytest.mark.parametrize(("name", "shape", "index"), INDICES, ids=[row[0] for row in INDICES])
+@pytest.mark.parametrize("tensor_value", [False, True], ids=["number", "tensor"])
+def test_writing(device: Any, name: str, shape: tuple[int, ...], index: Any, tensor_value: bool) -> None:
+    if name in ("apart",) or (tensor_value and name in ("list", "tensor second")):
+        pytest.skip("several writes to one place, or a form that isn't a view")
+    values = normal(np.random.default_rng(1), shape)
+    x, y = vk.tensor(values), torch.tensor(values)
+    target = y[index(torch.tensor)]
+    value = normal(np.random.default_rng(2), tuple(target.shape)) if tensor_value else None
+    a: Any = vk.tensor(values, requires_grad=True)
+    b = torch.tensor(values, requires_grad=True)
+    pair: Any = (
+        (vk.tensor(value, requires_grad=True), torch.tensor(value, requires_grad=True)) if tensor_value else (2.5, 2.5)
+    )
+    v, w = pair
+    x, y = a * 1.0, b * 1.0
+    x[index(vk.tensor)] = v
+    y[index(torch.tensor)] = w
+    if name not in ("vector",) or not tensor_value:  # for duplicate indices, either value may be stored
+        assert np.array_equal(x.detach().numpy(), y.detach().numpy())
+    weights = normal(np.random.default_rng(3), shape)
+    (x * vk.tensor(weights)).sum().backward()
+    (y * torch.tensor(weights)).sum().backward()
+    assert np.array_equal(a.grad.numpy(), b.grad.numpy())
+    if tensor_value:
+        assert np.allclose(v.grad.numpy(), w.grad.numpy())
+
+
+ALONG: list[tuple[tuple[int, ...], int, tuple[int, ...]]] = [
+    ((5,), 0, (7,)),
+    ((5, 4), 0, (3, 4)),
+    ((5, 4), 1, (5, 9)),
+    ((5, 4), 1, (2, 3)),
+    ((3, 4, 5), 1, (3, 2, 5)),
+    ((3, 4, 5), 1, (2, 6, 4)),
+    ((3, 4, 5), 0, (1, 1, 1)),
+    ((3, 4, 5), 2, (3, 4, 1)),
+    ((1, 1), 0, (5, 1)),
+    ((5, 4), 0, (0, 4)),
+    ((2, 3, 4, 5), 2, (2, 3, 7, 5)),
+    ((2, 3, 4, 5), 1, (1, 2, 3, 4)),
+    ((64, 3), 0, (200, 3)),
+]
+
+
+@pytest.mark.parametrize(("shape", "axis", "index_shape"), ALONG, ids=str)
+def test_gather_and_scatter(device: Any, shape: tuple[int, ...], axis: int, index_shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(4)
+    index = rng.integers(0, shape[axis], index_shape)
+    i, j = vk.tensor(index), torch.tensor(index)
+    for view in (lambda x: x, lambda x: (x * 2).transpose(0, -1).contiguous().transpose(0, -1)):
+        case = Case(
+            "gather", lambda x: vk.gather(x, axis, i), lambda x: torch.gather(x, axis, j), normal, 0, gradient_ulp=64
+        )
+        run(case, [shape], view)
+    added = Case(
+        "scatter_add",
+        lambda x, s: vk.scatter_add(x, axis, i, s),
+        lambda x, s: torch.scatter_add(x, axis, j, s),
+        normal,
+        64,
+        lambda _x, _s: 4.0,
+        gradient_ulp=4,
+        inputs=2,
+    )
+    run(added, [shape, index_shape])
+    values = normal(rng, shape)
+    number = vk.scatter(vk.tensor(values), axis, i, 3.0).numpy()
+    assert np.array_equal(number, torch.scatter(torch.tensor(values), axis, j, 3.0).numpy())
+
+
+def test_index_select_and_index_add(device: Any) -> None:
+    index = np.array([5, 0, 0, 2, 5, 5])
+    i, j = vk.tensor(index), torch.tensor(index)
+    for shape, axis in (((6,), 0), ((6, 3), 0), ((4, 6), 1), ((2, 6, 3), 1), ((2, 3, 6), -1)):
+        selected = Case(
+            "index_select",
+            lambda x, a=axis: vk.index_select(x, a, i),
+            lambda x, a=axis: torch.index_select(x, a, j),
+            normal,
+            0,
+        )
+        run(selected, [shape])
+        added = Case(
+            "index_add",
+            lambda x, s, a=axis: vk.index_add(x, a, i, s, alpha=2),
+            lambda x, s, a=axis: torch.index_add(x, a, j, s, alpha=2),
+            normal,
+            16,
+            lambda _x, _s: 8.0,
+            inputs=2,
+        )
+        run(added, [shape, shape])
+
+
+def test_take_along_dim_masks_and_nonzero(device: Any) -> None:
+    values = normal(np.random.default_rng(5), (4, 5))
+    x, y = vk.tensor(values), torch.tensor(values)
+    order = np.argsort(values, 1)
+    assert np.array_equal(vk.take_along_dim(x, vk.tensor(order), 1).numpy(), np.take_along_axis(values, order, 1))
+    assert np.array_equal(vk.masked_select(x, x > 0).numpy(), torch.masked_select(y, y > 0).numpy())
+    assert np.array_equal(vk.nonzero(x > 0).numpy(), torch.nonzero(y > 0).numpy())
+
+
+def test_wrong_indices_are_refused(device: Any) -> None:
+    x = vk.zeros(3, 4)
+    with pytest.raises(IndexError, match="3 elements"):
+        x[3]
+    with pytest.raises(vk.ArgumentError, match="3 axes"):
+        x[0, 0, 0]
+    with pytest.raises(vk.DTypeError, match="f32"):
+        x[vk.zeros(2)]
+    with pytest.raises(vk.ShapeError, match="mask"):
+        x[vk.tensor([True, False])]
+    with pytest.raises(vk.ArgumentError, match="str"):
+        x["a"]

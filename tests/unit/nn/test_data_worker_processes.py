@@ -1,0 +1,180 @@
+"""Tests of data loaders with worker processes: the same batches as with threads, errors, resuming, freeing memory."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vkjit as vk
+from vkjit import data
+from vkjit.data.shared_memory import OpenBlocks, OwnBlocks
+from vkjit.data.worker_processes import ProcessEnded, Processes
+from vkjit.errors import ArgumentError
+
+SHARED = Path("/dev/shm")
+
+
+@pytest.fixture(autouse=True)
+def on_interpreter() -> Iterator[None]:
+    with vk.use_device("interpreter"):
+        yield
+
+
+class Drawn(data.Dataset):
+    """Dataset of dictionaries with arrays, numbers and process ids; reading example `bad` fails."""
+
+    def __init__(self, bad: int = -1) -> None:
+        self.bad = bad
+
+    def __len__(self) -> int:
+        return 12
+
+    def item(self, index: int, generator: np.random.Generator) -> Any:
+        if index == self.bad:
+            raise ValueError(f"no example {index}")
+        return {"image": generator.random((2, 3)).astype(np.float32), "number": index, "maker": os.getpid()}
+
+
+def batches(loader: data.DataLoader) -> list[Any]:
+    return [(b["image"].tolist(), b["number"].tolist()) for b in loader]
+
+
+def shared_blocks() -> set[str]:
+    return {p.name for p in SHARED.glob("psm_*")} if SHARED.is_dir() else set()
+
+
+def test_processes_make_the_batches_that_threads_make() -> None:
+    before = shared_blocks()
+    threads = data.DataLoader(Drawn(), 5, shuffle=True, seed=1, workers=1)
+    expected = [batches(threads) for _ in range(2)]
+    loader = data.DataLoader(Drawn(), 5, shuffle=True, seed=1, workers=1, processes=True)
+    iteration = iter(loader)
+    first = next(iteration)
+    assert first["maker"].tolist() != [os.getpid()] * 5
+    assert first["image"].tolist() == expected[0][0][0]
+    iteration.close()  # type: ignore[attr-defined]  # a generator, abandoned while batches are in flight
+    loader.load_state_dict(loader.state_dict())  # the next iteration resumes here
+    assert batches(loader) == expected[0][1:]
+    assert batches(loader) == expected[1]  # the processes are reused
+    del loader, iteration
+    gc.collect()
+    deadline = time.monotonic() + 20
+    while shared_blocks() - before and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not shared_blocks() - before
+
+
+def test_errors_of_processes_arrive() -> None:
+    with pytest.raises(ValueError, match="no example 7"):
+        batches(data.DataLoader(Drawn(7), 4, workers=1, processes=True))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="os._exit of a worker leaves a dialogue there")
+def test_a_process_that_ends_is_an_error_that_says_what_to_do() -> None:
+    with pytest.raises(ArgumentError, match='a worker process ended before it made a batch.*"__main__"'):
+        batches(data.DataLoader(Ending(), 4, workers=1, processes=True))
+
+
+class Ending(Drawn):
+    def item(self, index: int, generator: np.random.Generator) -> Any:
+        os._exit(3)
+
+
+def test_processes_need_workers() -> None:
+    with pytest.raises(ArgumentError, match="processes=True needs workers, found workers=0"):
+        data.DataLoader(Drawn(), processes=True)
+
+
+def test_batches_are_packed_and_unpacked() -> None:
+    batch = (
+        np.arange(5, dtype=np.uint8),
+        {"a": np.zeros((0, 3)), "b": [np.float32(2), "word", np.arange(6).reshape(2, 3).T]},
+    )
+    own, opened = OwnBlocks(), OpenBlocks()
+    packed = own.pack(batch)
+    found = opened.unpack(packed)
+    assert found[0].tolist() == [0, 1, 2, 3, 4] and found[0].dtype == np.uint8
+    assert found[1]["a"].shape == (0, 3)
+    assert found[1]["b"][:2] == (np.float32(2), "word")
+    np.testing.assert_array_equal(found[1]["b"][2], batch[1]["b"][2])  # type: ignore[index]
+    assert opened.unpack(own.pack("nothing")) == "nothing"
+    opened.close()
+    own.close()
+    with pytest.raises(FileNotFoundError):
+        OpenBlocks().unpack(packed)
+
+
+def test_blocks_are_used_again_and_never_while_they_are_wanted() -> None:
+    before = shared_blocks()
+    own, opened = OwnBlocks(), OpenBlocks()
+    first, second = own.pack(np.full(10, 1.0)), own.pack(np.full(10, 2.0))
+    assert first.block != second.block
+    assert opened.unpack(first).tolist() == [1.0] * 10
+    own.give_back((first.block,))
+    third = own.pack(np.full(9, 3.0))
+    assert third.block == first.block and not third.dropped
+    assert opened.unpack(second).tolist() == [2.0] * 10 and opened.unpack(third).tolist() == [3.0] * 9
+    own.give_back((second.block, third.block))
+    larger = own.pack(np.full(10_000, 4.0))  # replaces a block that is too small
+    assert larger.dropped == (second.block,) and opened.unpack(larger).sum() == 40_000
+    assert len(shared_blocks() - before) == (2 if SHARED.is_dir() else 0)
+    own.close()
+    opened.close()
+    assert not shared_blocks() - before
+
+
+def double(value: Any) -> Any:
+    """Double a value in a worker process: raise `Odd` for text, return something that can't be pickled for -1."""
+    if isinstance(value, str):
+        raise Odd(value, "words")
+    return (lambda: value) if isinstance(value, int) and value == -1 else np.asarray(value) * 2
+
+
+class Odd(Exception):
+    """Exception that can't be pickled."""
+
+    def __init__(self, value: str, kind: str) -> None:
+        super().__init__(f"{value} is no number, found {kind}")
+
+    def __reduce__(self) -> Any:
+        raise TypeError("no")
+
+
+def test_results_come_in_any_order_and_those_nobody_wants_go() -> None:
+    processes = Processes(2, double)
+    numbers = [processes.submit(i) for i in range(6)]
+    assert [int(processes.result(numbers[i])) for i in (3, 0, 5)] == [6, 0, 10]
+    processes.forget([numbers[1], numbers[2], numbers[4]])
+    later = [processes.submit(i) for i in (7, 8)]
+    assert [int(processes.result(n)) for n in later] == [14, 16]
+    deadline = time.monotonic() + 20
+    last = processes.submit(9)
+    while not processes.is_ready(last) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert processes.is_ready(last) and int(processes.result(last)) == 18
+    # many tasks and results larger than a pipe's buffer: no deadlock
+    wide = [processes.submit(np.full(200_000, i)) for i in range(6)]
+    words = processes.submit("x" * 300_000)
+    assert [int(processes.result(n)[-1]) for n in wide] == [0, 2, 4, 6, 8, 10]
+    with pytest.raises(RuntimeError, match=r"Odd: xxx.*is no number, found words") as found:
+        processes.result(words)
+    assert "in double" in str(found.value.__cause__)
+    with pytest.raises(Exception, match="lambda"):
+        processes.result(processes.submit(-1))
+    processes.close()
+    with pytest.raises((ProcessEnded, OSError)):
+        processes.submit(1)
+
+
+def test_a_dataset_that_cannot_be_sent_is_an_error_that_says_so() -> None:
+    examples = data.Transformed(Drawn(), lambda value, _: value)
+    with pytest.raises(ArgumentError, match="can't be sent to a process.*lambda"):
+        batches(data.DataLoader(examples, 4, workers=1, processes=True))

@@ -1,0 +1,104 @@
+"""Tests of neural-network functions on integers, as in PyTorch: exactly the results for floats of the same values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vkjit as vk
+
+F = vk.nn.functional
+RNG = np.random.default_rng(4)
+
+
+def whole(*shape: int) -> Any:
+    return RNG.integers(-9, 10, shape)
+
+
+CONVOLUTIONS: dict[str, tuple[str, tuple[int, ...], tuple[int, ...], bool, dict[str, Any]]] = {
+    "plain": ("conv1d", (2, 3, 9), (4, 3, 3), True, {}),
+    "strided": ("conv1d", (2, 4, 11), (6, 2, 3), False, {"stride": 2, "padding": 2, "dilation": 2, "groups": 2}),
+    "without a batch": ("conv2d", (2, 5, 6), (3, 2, 2, 3), True, {"padding": "same"}),
+    "padding as wide as the kernel": ("conv2d", (1, 1, 1, 2), (1, 1, 3, 3), False, {"padding": (2, 3), "stride": 3}),
+    "three axes": ("conv3d", (1, 2, 3, 4, 4), (2, 1, 2, 2, 3), True, {"groups": 2, "stride": (1, 2, 1)}),
+    "transposed": ("conv_transpose1d", (2, 4, 5), (4, 3, 3), True, {"stride": 3, "padding": 1, "output_padding": 2}),
+    "transposed, grouped": ("conv_transpose2d", (4, 3, 3), (4, 2, 2, 3), False, {"groups": 2, "dilation": 2}),
+    "transposed, three axes": ("conv_transpose3d", (1, 2, 2, 3, 2), (2, 2, 2, 1, 3), True, {"stride": 2}),
+}
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS, ids=str)
+def test_convolutions(device: Any, case: str) -> None:
+    name, x_shape, w_shape, biased, options = CONVOLUTIONS[case]
+    groups = options.get("groups", 1)
+    filters = w_shape[1] * groups if "transpose" in name else w_shape[0]
+    operands = [whole(*x_shape), whole(*w_shape), whole(filters) if biased else None]
+    run = getattr(F, name)
+
+    def given(dtype: Any) -> list[Any]:
+        return [None if v is None else vk.tensor(v, dtype=dtype) for v in operands]
+
+    found, expected = run(*given(vk.i64), **options), run(*given(vk.f32), **options)
+    assert found.dtype is vk.i64
+    np.testing.assert_array_equal(found.numpy(), expected.numpy().astype(np.int64))
+
+
+def test_integers_wrap_and_types_must_agree(device: Any) -> None:
+    x = vk.tensor([[100, 100, 100]], dtype=vk.i8)
+    assert F.conv1d(x, vk.tensor([[[1, 1]]], dtype=vk.i8)).tolist() == [[-56, -56]]
+    with pytest.raises(vk.DTypeError, match="convert one of them"):
+        F.conv1d(x, vk.tensor([[[1, 1]]]))
+    with pytest.raises(vk.DTypeError, match="bias"):
+        F.conv1d(x, vk.tensor([[[1, 1]]], dtype=vk.i8), vk.tensor([1.0]))
+    with pytest.raises(vk.DTypeError, match="floats"):
+        F.conv1d(vk.tensor([[True, False]]), vk.tensor([[[True]]]))
+
+
+def test_activations(device: Any) -> None:
+    x = vk.tensor([-9, -1, 0, 1, 9])
+    assert F.hardtanh(x).tolist() == [-1, -1, 0, 1, 1] and F.hardtanh(x).dtype is vk.i64
+    assert F.relu6(x).tolist() == [0, 0, 0, 1, 6]
+    assert F.hardtanh(x, 2, 2).tolist() == [2] * 5
+    assert F.hardtanh(vk.tensor([1.0, 3.0]), 2.0, 2.0).tolist() == [2, 2]
+    assert F.threshold(x, 0.5, 7).tolist() == [7, 7, 7, 1, 9]
+    assert F.softsign(x).tolist() == pytest.approx([-0.9, -0.5, 0, 0.5, 0.9])
+    np.testing.assert_allclose(F.tanhshrink(x).numpy(), x.numpy() - np.tanh(x.numpy().astype(float)), 1e-6, 1e-7)
+
+
+def test_distances(device: Any) -> None:
+    a, b = vk.tensor([[1, 2], [3, 4]]), vk.tensor([[1, 2], [0, 0]])
+    assert F.pairwise_distance(a, b).tolist() == pytest.approx([2.0**0.5 * 1e-6, 5], rel=1e-5)
+    target = vk.tensor([1, 1])
+    assert F.cosine_embedding_loss(a[:1].expand(2, 2), b[:1].expand(2, 2), target).item() == pytest.approx(0, abs=1e-6)
+    assert F.bilinear(a, b, vk.tensor([[[1, 2], [3, 4]]])).tolist() == [[1 + 4 + 6 + 16], [0]]
+    assert F.multi_margin_loss(vk.tensor(2.0), vk.tensor(0)).item() == 0
+    assert vk.tensor(True).sum_to_size(()).dtype is vk.i64
+
+
+def test_similarity_of_long_halves(device: Any) -> None:
+    x = vk.full((1, 4), 300.0, dtype=vk.f16)  # its square overflows f16
+    assert F.cosine_similarity(x, -x).item() == -1
+
+
+def test_what_is_not_finite_stays_where_it_is(device: Any) -> None:
+    """Infinities and NaN don't spread: functions that select elements don't multiply the others by 0."""
+    x = vk.tensor([[[[1.0, np.inf, 3.0], [4.0, 5.0, np.nan]]]])
+    assert F.unfold(x, (1, 2)).isfinite().tolist() == [[[True, False, True, True], [False, True, True, False]]]
+    folded = F.fold(vk.tensor([[[1.0, np.inf], [3.0, 4.0]]]), (1, 3), (1, 2))
+    assert folded.tolist() == [[[[1.0, np.inf, 4.0]]]]
+    assert F.prelu(vk.tensor([2.0, -1.0]), vk.tensor([np.inf])).tolist() == [2.0, -np.inf]
+    nan = vk.tensor([np.nan])
+    for found in (F.hardshrink(nan), F.softshrink(nan), F.threshold(nan, 0.0, 7.0)):
+        assert found.isnan().item()
+    assert vk.heaviside(nan, vk.ones(1)).item() == 0
+    start, end = vk.tensor([-np.inf, 1.0, 1e8]), vk.tensor([1.0, np.inf, 1.0])
+    assert vk.lerp(start, end, vk.tensor([0.75, 0.25, 1.0])).tolist() == [-np.inf, np.inf, 1.0]
+    assert vk.linalg.vander(vk.tensor([np.inf]), N=2).tolist() == [[1.0, np.inf]]
+
+
+def test_nothing_is_shared_out_and_averaged(device: Any) -> None:
+    assert [part.shape for part in vk.zeros(0, 2).chunk(3)] == [(0, 2)] * 3
+    assert F.local_response_norm(vk.zeros(1, 0, 2), 2).shape == (1, 0, 2)
+    assert F.cross_entropy(vk.zeros(2, 0), vk.zeros(2, 0)).isnan().item()

@@ -1,0 +1,263 @@
+"""Graph capture and replay: launches are recorded once and replayed with a single submission, optionally with new
+arguments.
+
+A replay does what the captured block would do with the current arguments, ordered with all other work on the device.
+Grids, shapes and the selected kernels stay as captured.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ..backends.selection import device as open_device
+from ..errors import ArgumentError, DeviceError
+from ..launch import bind, host_arrays, plan
+from ..runtime.array import ROW_ALIGNMENT
+from ..runtime.capture import Capture, DeviceGraph, Entry, Fill, Launch, Place
+from ..runtime.device import Device, DeviceArray
+from ..runtime.handles import new_lock
+
+__all__ = ["Graph", "capture"]
+
+_FILL_ALIGNMENT = 4
+
+
+class Graph:
+    """A captured sequence of launches, copies and fills; see `capture`."""
+
+    def __init__(self, device: Device, arrays: dict[str, DeviceArray]) -> None:
+        self.device = device
+        self._arrays = arrays
+        self._places: dict[str, list[Place]] = {}
+        self._alignments: dict[str, int] = {}
+        self._graph: DeviceGraph | None = None
+        self._state = "its capture hasn't ended"
+        self._lock = new_lock()
+
+    def __repr__(self) -> str:
+        steps = "closed" if self._graph is None else f"{len(self._graph.entries)} steps"
+        return f"<Graph of {self.device.name}, {steps}, arguments {', '.join(self.arguments) or 'none'}>"
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The argument names of `replay`: the arrays named in `capture`, and scalars as "kernel.parameter"."""
+        return (*self._arrays, *self._scalars())
+
+    def replay(self, *unnamed: NoReturn, **values: Any) -> None:
+        """Run the captured work once, without blocking the host. New arguments remain set for later replays.
+
+        An array must have the shape, element type, strides and device of the array it replaces, the same alignment
+        where kernels rely on it, and no memory in common with anything else that the graph uses. A scalar is named
+        `kernel.parameter`, or just `parameter` if only one kernel of the graph has a scalar of that name; pass such
+        names as `**{"kernel.parameter": 2.0}`.
+
+        Raises ArgumentError for arguments that don't fit, DeviceError if the graph is closed.
+        """
+        if unnamed:
+            names = ", ".join(self.arguments) or "none"
+            raise ArgumentError(f"replay() takes arguments by name, such as replay(x=other); this graph has {names}")
+        with self._lock:  # keeps arguments of other threads from being mixed in
+            graph = self._ready()
+            if values:
+                self._replace(graph, values)
+            graph.replay()
+
+    def close(self) -> None:
+        """Release the memory. The graph can't be replayed afterwards."""
+        with self._lock:
+            graph, self._graph = self._graph, None
+            if graph is not None:
+                self._state = "it was closed"
+                graph.close()
+
+    def _finish(self, graph: DeviceGraph) -> None:
+        """Check and store the captured entries."""
+        for name, array in self._arrays.items():
+            low, high = host_arrays.byte_range(array)
+            self._places[name] = [place for e in graph.entries for place in e.places(array.buffer)]
+            self._alignments[name] = max((_alignment(e, array) for e in graph.entries), default=1)
+            if not self._places[name] and 0 not in array.shape:  # no kernels are launched for empty arrays
+                raise ArgumentError(f"capture(): {name} isn't used by what was captured")
+            if any(not _lies_in(array, low, high, e) for e in graph.entries):
+                raise ArgumentError(
+                    f"capture(): {name} is a part of memory that is used otherwise too: pass a copy of it"
+                )
+        self._check_disjoint("capture()", graph, self._arrays)
+        self._graph = graph
+
+    def _ready(self) -> DeviceGraph:
+        if self._graph is None:
+            raise DeviceError(f"this graph can't be replayed: {self._state}")
+        return self._graph
+
+    def _replace(self, graph: DeviceGraph, values: dict[str, Any]) -> None:
+        arrays = {name: self._fitting(name, value) for name, value in values.items() if name in self._arrays}
+        scalars = self._scalars()
+        packed = [
+            _packed(scalars[self._full(name, scalars)], name, values[name]) for name in values if name not in arrays
+        ]
+        after = self._arrays | arrays
+        self._check_disjoint("replay()", graph, after)
+        try:
+            for name, array in arrays.items():
+                shift = array.address - self._arrays[name].address
+                for place in self._places[name]:
+                    place.move(array.buffer, shift)
+            for launch, field, data in (step for steps in packed for step in steps):
+                launch.set_scalar(field, data)
+            self._arrays = after
+            graph.changed()
+        except BaseException:  # the graph may be partially updated
+            self._graph, self._state = None, "replacing its arguments was interrupted; capture it again"
+            raise
+
+    def _fitting(self, name: str, value: Any) -> DeviceArray:
+        array, old = _device_array(name, value), self._arrays[name]
+        for what, found, expected in (
+            ("shape", array.shape, old.shape),
+            ("type", array.dtype, old.dtype),
+            ("strides", array.strides, old.strides),
+            ("device", array.device.name, old.device.name),
+        ):
+            if found != expected:
+                raise ArgumentError(f"replay(): argument {name} has {what} {found}, captured was {expected}")
+        self._check_alignment(name, array, old)
+        return array
+
+    def _check_alignment(self, name: str, array: DeviceArray, old: DeviceArray) -> None:
+        """Check the alignment: kernels were specialized for the address modulo some power of two."""
+        unit = self._alignments[name]
+        found, expected = array.address % unit, old.address % unit
+        if found == expected or 0 in old.shape:
+            return
+        began = f"{expected} bytes past one" if expected else "at one"
+        copy = f"a copy such as {name}.clone()"
+        advice = f"capture with {copy} and pass another" if expected else f"pass {copy}"
+        raise ArgumentError(
+            f"replay(): argument {name} begins {found} bytes past a multiple of {unit} bytes; the captured array began "
+            f"{began}, and kernels of the graph rely on that: {advice}, or capture with an array that lies like this one"
+        )
+
+    def _check_disjoint(self, what: str, graph: DeviceGraph, arrays: dict[str, DeviceArray]) -> None:
+        """Check that arguments share no memory: the captured kernels were selected for non-overlapping arguments."""
+        ranges = {name: host_arrays.byte_range(array) for name, array in arrays.items() if 0 not in array.shape}
+        names = list(ranges)
+        for i, name in enumerate(names):
+            low, high = ranges[name]
+            for other in names[:i]:
+                if low < ranges[other][1] and ranges[other][0] < high:
+                    raise ArgumentError(f"{what}: arguments {other} and {name} have memory in common: pass a copy")
+        old = {id(array.buffer) for array in self._arrays.values()}
+        unnamed = {id(b): b for e in graph.entries for b in (*e.reads, *e.writes) if id(b) not in old}
+        for name, array in arrays.items():
+            if id(array.buffer) in unnamed:
+                raise ArgumentError(f"{what}: argument {name} is memory that the graph uses otherwise: pass a copy")
+
+    def _scalars(self) -> dict[str, list[tuple[Launch, int]]]:
+        """Return the launches of each scalar parameter, by "kernel.parameter", with the parameter's number."""
+        scalars: dict[str, list[tuple[Launch, int]]] = {}
+        for entry in [] if self._graph is None else self._graph.entries:
+            if not isinstance(entry, Launch):
+                continue
+            artifact = entry.kernel.artifact
+            for number, name in enumerate(artifact.info.get("parameters", ())):
+                if entry.scalar(number) is not None:
+                    scalars.setdefault(f"{artifact.name}.{name}", []).append((entry, number))
+        return scalars
+
+    def _full(self, name: str, scalars: dict[str, Any]) -> str:
+        """Return the name in the form "kernel.parameter"."""
+        if name in scalars:
+            return name
+        fitting = [full for full in scalars if full.partition(".")[2] == name]
+        if len(fitting) == 1:
+            return fitting[0]
+        names = ", ".join(self.arguments) or "none"
+        what = "could be " + " or ".join(fitting) if fitting else "is none of its arguments"
+        raise ArgumentError(f"replay(): {name} {what}; this graph has {names}")
+
+
+@contextmanager
+def capture(device: int | str | Device | None = None, /, *unnamed: NoReturn, **arrays: Any) -> Iterator[Graph]:
+    """Context manager that records the launches, copies and fills of the block on a device (the default one) without
+    running them.
+
+    Tensors made in the block belong to the graph; their contents are valid after a replay. `arrays` names tensors that
+    later replays may replace: `with vk.capture(x=x) as g: ...`, then `g.replay(x=other)`. Only calls of this thread are
+    recorded.
+
+    Raises ArgumentError if the block downloads or uploads data (results don't exist yet; NumPy arguments need both),
+    DeviceError if another capture of the device is open. If the block raises an exception, the graph can't be replayed.
+    """
+    if unnamed or isinstance(device, np.ndarray) or hasattr(device, "__vkjit_array__"):
+        raise ArgumentError("capture() takes arrays by name, such as capture(x=x), and before them a device at most")
+    target = open_device(device)
+    named = {name: _device_array(name, value) for name, value in arrays.items()}
+    for name, array in named.items():
+        if array.device is not target:
+            raise ArgumentError(f"capture(): {name} is on {array.device.name}, what is captured on {target.name}")
+    graph = Graph(target, named)
+    recording = Capture(target)
+    try:
+        recording.start()
+        yield graph
+    except BaseException:
+        graph._state = "its capture ended by an exception"
+        raise
+    finally:
+        try:
+            recording.stop()
+        except BaseException:  # interrupted
+            recording.stop()
+            raise
+    graph._state = "its capture was refused"
+    graph._finish(target.make_graph(recording.entries))
+
+
+def _device_array(name: str, value: Any) -> DeviceArray:
+    array = getattr(value, "__vkjit_array__", value)
+    if not isinstance(array, DeviceArray):
+        raise ArgumentError(f"argument {name}: expected a tensor on a device, found {type(value).__name__}")
+    return array
+
+
+def _lies_in(array: DeviceArray, low: int, high: int, entry: Entry) -> bool:
+    """True if the entry accesses the array's buffer only inside [low, high), the array's address range."""
+    if not (isinstance(entry, Launch) and entry.extents):
+        end = array.buffer.address + array.buffer.nbytes
+        high = end if end - high < _FILL_ALIGNMENT else high  # buffers are padded to whole words
+    return all(low <= begin and used <= high for begin, used in entry.ranges(array.buffer))
+
+
+def _alignment(entry: Entry, array: DeviceArray) -> int:
+    """Return the greatest power of two by which the entry assumes its addresses in the array's buffer to be divisible."""
+    if isinstance(entry, Fill):
+        return _FILL_ALIGNMENT if entry.target is array.buffer else 1
+    if not isinstance(entry, Launch):
+        return 1
+    artifact = entry.kernel.artifact
+    alignments, numbers = artifact.info.get("alignments", {}), {f.offset: f.arg for f in artifact.fields}
+    arguments_used = (numbers[place.index] for place in entry.places(array.buffer) if place.part == "address")
+    return max((alignments.get(number, ROW_ALIGNMENT) for number in arguments_used), default=1)
+
+
+def _packed(places: list[tuple[Launch, int]], name: str, value: Any) -> list[tuple[Launch, Any, bytes]]:
+    """Return the launches, fields and encoded bytes to set for a scalar argument."""
+    steps = []
+    for launch, number in places:
+        field = launch.scalar(number)
+        if field is None:
+            continue
+        bound = launch.kernel.artifact.info.get("trip_bound")
+        if bound is not None and bound.depends_on(number):
+            raise ArgumentError(
+                f"replay(): {name} decides how often loops run, and this driver stops long ones: capture again"
+            )
+        fitted = bind.fit_scalar(value, field.dtype, name)
+        steps.append((launch, field, struct.pack("<" + plan.field_code("scalar", field.dtype), fitted)))
+    return steps

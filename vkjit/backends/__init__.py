@@ -1,0 +1,1 @@
+"""Back ends: Vulkan, CPU (LLVM), and the reference interpreter, each behind the `Device` interface of `vkjit.runtime`."""

@@ -1,0 +1,97 @@
+"""How a kernel's arguments are laid out in its argument block.
+
+Enters: a module and a device's capabilities. Leaves: the fields of the block with their offsets, its size, and
+whether it is passed by address. Holds: fields are naturally aligned, little-endian, the widest first, so that there
+are no gaps.
+"""
+
+from __future__ import annotations
+
+from vkjit import dtypes
+from vkjit.dtypes import DType
+from vkjit.errors import InternalError
+from vkjit.ir.core import Function, Module
+from vkjit.ir.types import Array, Scalar
+from vkjit.runtime.artifact import ArgField
+from vkjit.runtime.device import DeviceCaps
+
+from .usage import Usage, usage_of
+
+__all__ = ["Layout", "argument_numbers", "block_layout"]
+
+Layout = tuple[tuple[ArgField, ...], int, bool]
+"""(fields, size of the block in bytes, passed by address?)."""
+
+_Item = tuple[str, int, int, DType]
+
+
+def argument_numbers(kernel: Function) -> tuple[int, ...]:
+    """The user's parameter number of each IR parameter."""
+    numbers = tuple(kernel.attrs.get("arg_index", range(len(kernel.params))))
+    if len(numbers) != len(kernel.params):
+        raise InternalError(f"kernel {kernel.name}: {len(kernel.params)} parameters, {len(numbers)} numbers")
+    return numbers
+
+
+def block_layout(module: Module, caps: DeviceCaps, *, used_only: bool = True, usage: Usage | None = None) -> Layout:
+    """The argument block of a kernel; with `used_only` without what the kernel never looks at.
+
+    Extents and strides are i32 in narrow kernels and i64 otherwise, what says where in a cut grid a launch lies is i64;
+    bf16 scalars travel as f32.
+    """
+    if usage is None:
+        usage = usage_of(module, used_only=used_only)
+    items = _array_items(module.kernel, usage)
+    items += _scalar_items(module.kernel, usage)
+    items += _grid_items(module.kernel, usage)
+    items.sort(key=lambda item: -item[3].itemsize)
+    fields: list[ArgField] = []
+    offset = 0
+    for role, arg, axis, dtype in items:
+        fields.append(ArgField(role, arg, axis, dtype, offset, dtype.itemsize))
+        offset += dtype.itemsize
+    size = -(-offset // 8) * 8 if fields and fields[0].size == 8 else -(-offset // 4) * 4
+    return tuple(fields), size, size > caps.push_constant_bytes
+
+
+def _count_dtype(kernel: Function) -> DType:
+    return dtypes.i32 if kernel.attrs.get("narrow") else dtypes.i64
+
+
+def _array_items(kernel: Function, usage: Usage) -> list[_Item]:
+    items: list[_Item] = []
+    numbers = argument_numbers(kernel)
+    count = _count_dtype(kernel)
+    for position, param in enumerate(kernel.params):
+        array = param.type
+        if not isinstance(array, Array):
+            continue
+        arg = numbers[position]
+        if position in usage.addresses:
+            items.append(("address", arg, 0, dtypes.u64))
+        items += [("extent", arg, axis, count) for axis in range(array.rank) if (position, axis) in usage.extents]
+        items += [("stride", arg, axis, count) for axis in range(array.rank) if (position, axis) in usage.strides]
+    return items
+
+
+def _scalar_items(kernel: Function, usage: Usage) -> list[_Item]:
+    items: list[_Item] = []
+    numbers = argument_numbers(kernel)
+    for position in sorted(usage.scalars):
+        kind = kernel.params[position].type
+        if not isinstance(kind, Scalar):
+            raise InternalError(f"kernel {kernel.name}: a parameter of type {kind} can't be passed")
+        dtype = dtypes.f32 if kind.dtype is dtypes.bf16 else kind.dtype
+        items.append(("scalar", numbers[position], 0, dtype))
+    return items
+
+
+def _grid_items(kernel: Function, usage: Usage) -> list[_Item]:
+    items: list[_Item] = [("report", -1, 0, dtypes.u64)] if usage.reports else []
+    items += [("print", -1, 0, dtypes.u64)] if usage.prints else []
+    if not kernel.attrs.get("cut"):
+        return items
+    based = {axis for name, axis in usage.ids if name in ("global_id", "group_id")}
+    items += [("base", -1, axis, dtypes.i64) for axis in sorted(based)]
+    items += [("groups", -1, axis, dtypes.i64) for name, axis in sorted(usage.ids) if name == "num_groups"]
+    return items

@@ -1,0 +1,1 @@
+"""Code generation for the CPU: IR to LLVM IR, vectorized over invocations."""

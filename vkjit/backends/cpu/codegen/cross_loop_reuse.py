@@ -1,0 +1,249 @@
+"""What two loops over the same elements would both compute is computed once, and held in between.
+
+Enters: a kernel in primitive form with loops like those of a lazy value that two collectives evaluate. Leaves::
+
+    %s = for %rank, %n, 256 (%i, %a) {            %held = local (an element per round, at most 32)
+      %e = exp(load %x, %i)                       %s = for %rank, %n, 256 (%i, %a) {
+      continue (add %a, %e)                         %e = exp(load %x, %i)
+    }                                     ->        if %round < 32 { store %held, %round, %e }
+    for %rank, %m, 256 (%j) {                       continue (add %a, %e)
+      %f = exp(load %x, %j)                       }
+      store %y, %j, (div %f, %s)                  for %rank, %m, 256 (%j) {
+      continue                                      %f = if %round < 32 and %n == %m { load %held, %round }
+    }                                                    else { exp(load %x, %j) }
+                                                    ...
+
+Holds: only what is computed from arrays that nothing changes during the launch, from the same values from outside, and is
+worth it: functions, not sums and products. The first loop runs wherever the second does. Rounds past those that are held
+compute again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from vkjit import dtypes
+from vkjit.ir.builder import Builder
+from vkjit.ir.core import Module, Op, Region, Value
+from vkjit.ir.ops import OPS, Effect, OpName
+from vkjit.ir.rewrite import clone_op, constant_of, exits_of
+from vkjit.ir.types import Array, Scalar
+
+__all__ = ["hold"]
+
+_HELD = 33
+"""Rounds that are held. Not a power of two: vectors' places would share the same lines of a cache."""
+_WORTH = 8
+"""Cost from which holding pays: a store and a load each."""
+_COSTS: dict[OpName, int] = {"exp": 12, "exp2": 12, "div": 5, "sqrt": 6, "rsqrt": 6, "load": 0, "cast": 1, "const": 0}
+
+Path = tuple[tuple[Value, int], ...]
+"""The conditions of the `if`s around a loop, with the sides that it is in."""
+
+
+@dataclass(slots=True)
+class _Numbers:
+    """A number for each computation, the same for computations that are written alike."""
+
+    known: dict[tuple[object, ...], int] = field(default_factory=dict)
+    outside: dict[Value, int] = field(default_factory=dict)
+
+    def of(self, *parts: object) -> int:
+        return self.known.setdefault(parts, len(self.known))
+
+    def of_op(self, op: Op, operands: list[int]) -> int:
+        if op.name == "const":
+            return self.of("const", str(op.result.type), repr(op.attrs["value"]))
+        return self.of(op.name, tuple(sorted((name, str(value)) for name, value in op.attrs.items())), *operands)
+
+    def of_outside(self, value: Value) -> int:
+        """Of a value that is computed in front of the loop: by how, where that is simple arithmetic."""
+        if value not in self.outside:
+            op = value.op
+            simple = op is not None and not op.regions and len(op.results) == 1 and not OPS[op.name].convergent
+            if op is not None and simple and OPS[op.name].effect == Effect.NONE:
+                self.outside[value] = self.of_op(op, [self.of_outside(v) for v in op.operands])
+            else:
+                self.outside[value] = self.of(value)
+        return self.outside[value]
+
+
+@dataclass(slots=True)
+class _Loop:
+    """A loop, where it is, and what it computes in every round."""
+
+    op: Op
+    path: Path
+    keys: dict[Value, int] = field(default_factory=dict)
+    costs: dict[Value, int] = field(default_factory=dict)
+
+    @property
+    def body(self) -> Region:
+        return self.op.regions[0]
+
+
+def hold(module: Module) -> Module:
+    """See the module's docstring."""
+    kernel = module.kernel
+    if kernel.attrs.get("sanitize") or not any(op.name in _COSTS and _COSTS[op.name] > 1 for op in kernel.body.walk()):
+        return module
+    numbers = _Numbers()
+    loops = list(_loops(kernel.body, (), numbers))
+    taken: set[Op] = set()
+    for position, second in enumerate(loops):
+        for first in loops[:position]:
+            if first.op in taken or second.op in taken or not _goes_with(first, second, numbers):
+                continue
+            found = _shared_value(first, second)
+            if found is not None:
+                _rewrite(kernel.body, first, second, *found)
+                taken |= {first.op, second.op}
+    return module
+
+
+def _loops(region: Region, path: Path, numbers: _Numbers) -> Iterator[_Loop]:
+    """The plain counted loops outside of other loops."""
+    for op in region.ops:
+        if op.name == "if":
+            for side, inner in enumerate(op.regions):
+                yield from _loops(inner, (*path, (op.operands[0], side)), numbers)
+        elif op.name == "for" and _is_plain(op):
+            loop = _Loop(op, path)
+            _describe(loop, numbers)
+            if loop.keys:
+                yield loop
+
+
+def _is_plain(op: Op) -> bool:
+    step = constant_of(op.operands[2])
+    low = op.operands[0].type
+    plain = isinstance(step, int) and step > 0 and isinstance(low, Scalar) and low.dtype.is_signed
+    return plain and len(list(exits_of(op.regions[0]))) == 1
+
+
+def _describe(loop: _Loop, numbers: _Numbers) -> None:
+    """Keys and costs of what a round computes without effects, at the top of its body."""
+    own = set(loop.body.ops)
+    for op in loop.body.ops:
+        if len(op.results) != 1 or op.regions or not _is_repeatable(op):
+            continue
+        keys = [_key(loop, value, own, numbers) for value in op.operands]
+        found = [key for key in keys if key is not None]
+        if len(found) == len(keys):
+            loop.keys[op.result] = numbers.of_op(op, found)
+            loop.costs[op.result] = _COSTS.get(op.name, 1) + sum(loop.costs.get(v, 0) for v in op.operands)
+
+
+def _is_repeatable(op: Op) -> bool:
+    """Whether an operation gives the same whenever it runs."""
+    if op.name != "load":
+        return OPS[op.name].effect == Effect.NONE and not OPS[op.name].convergent
+    array = op.operands[0].type
+    return isinstance(array, Array) and array.access == "in" and array.restrict and array.space == "global"
+
+
+def _key(loop: _Loop, value: Value, own: set[Op], numbers: _Numbers) -> int | None:
+    """What a value is; None for what the round or what is carried decides."""
+    if value is loop.body.args[0]:
+        return numbers.of("counter")
+    if value in loop.keys:
+        return loop.keys[value]
+    if value in loop.body.args or value.op in own:
+        return None
+    return numbers.of_outside(value)
+
+
+def _goes_with(first: _Loop, second: _Loop, numbers: _Numbers) -> bool:
+    """Whether the first loop has run where the second runs, over the same rounds as far as bounds agree."""
+    if second.path[: len(first.path)] != first.path:
+        return False
+    (low, _, step), (other, _, size) = first.op.operands[:3], second.op.operands[:3]
+    return numbers.of_outside(low) == numbers.of_outside(other) and constant_of(step) == constant_of(size)
+
+
+def _shared_value(first: _Loop, second: _Loop) -> tuple[Value, Value] | None:
+    """The dearest value that both compute."""
+    known = {key: value for value, key in first.keys.items()}
+    shared = [v for v, key in second.keys.items() if key in known and isinstance(v.type, Scalar)]
+    if not shared:
+        return None
+    best = max(shared, key=lambda v: second.costs[v])
+    if second.costs[best] < _WORTH or not isinstance(best.type, Scalar) or best.type.dtype.kind == "bool":
+        return None
+    return known[second.keys[best]], best
+
+
+def _rewrite(top: Region, first: _Loop, second: _Loop, given: Value, wanted: Value) -> None:
+    kind = Array(given.type, 1, space="local", shape=(_HELD,), contiguous=True)  # type: ignore[arg-type]
+    made = Op("local", [], [kind], {"type": kind}, None, first.op.loc)
+    array = made.result
+    top.ops.insert(0, made)
+    after = first.body.ops.index(_definition(given)) + 1
+    first.body.ops[after:after] = _storing(first, array, given)
+    _fetching(second, first, array, wanted)
+
+
+def _definition(value: Value) -> Op:
+    assert value.op is not None
+    return value.op
+
+
+def _round(b: Builder, loop: _Loop) -> tuple[Value, Value]:
+    """(number of the round, whether it is one that is held)"""
+    low, step = loop.op.operands[0], constant_of(loop.op.operands[2])
+    assert isinstance(low.type, Scalar)
+    dtype = low.type.dtype
+    unsigned = dtypes.u64 if dtype.bits == 64 else dtypes.u32
+    gone = b.emit("bitcast", b.emit("sub", loop.body.args[0], low), type=Scalar(unsigned))
+    number = b.emit("udiv_raw", gone, b.const(step, unsigned))
+    return number, b.emit("lt", number, b.const(_HELD - 1, unsigned))
+
+
+def _storing(loop: _Loop, array: Value, given: Value) -> list[Op]:
+    region = Region()
+    b = Builder(region, loop.op.loc)
+    number, early = _round(b, loop)
+    with b.when(early):
+        b.op("store", array, number, given)
+    return region.ops
+
+
+def _fetching(loop: _Loop, first: _Loop, array: Value, wanted: Value) -> None:
+    """Replaces what computes `wanted` by a choice."""
+    needed = _slice(loop, wanted)
+    region, known, again = Region(), Region(), Region()
+    b = Builder(region, loop.op.loc)
+    number, early = _round(b, loop)
+    same = b.emit("eq", loop.op.operands[1], first.op.operands[1])
+    with b.at(known):
+        b.op("yield", b.emit("load", array, number))
+    mapping: dict[Value, Value] = {}
+    with b.at(again):
+        again.ops = [clone_op(op, mapping) for op in needed]
+        b.op("yield", mapping[wanted])
+    chosen = b.op("if", b.emit("and", early, same), types=[wanted.type], regions=[known, again]).result
+    chosen.name = wanted.name
+    place = loop.body.ops.index(_definition(wanted))
+    loop.body.ops[place : place + 1] = region.ops
+    for op in loop.body.walk():
+        if op not in needed:
+            op.operands[:] = [chosen if v is wanted else v for v in op.operands]
+    _drop_unused(loop.body, needed)
+
+
+def _slice(loop: _Loop, wanted: Value) -> list[Op]:
+    """The operations of the body that a value is computed by, in order."""
+    needed: set[Value] = {wanted}
+    found: list[Op] = []
+    for op in reversed(loop.body.ops):
+        if any(r in needed for r in op.results):
+            found.append(op)
+            needed.update(op.operands)
+    return found[::-1]
+
+
+def _drop_unused(body: Region, ops: list[Op]) -> None:
+    for op in reversed(ops):
+        if op in body.ops and not any(r in inner.operands for inner in body.walk() for r in op.results):
+            body.ops.remove(op)

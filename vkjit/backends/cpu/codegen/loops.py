@@ -1,0 +1,313 @@
+"""Loops: `for` and `loop`, without masks where all lanes stay together.
+
+Enters: loops in normal form. Leaves: LLVM blocks. Holds:
+
+1. Trip counts are computed once, exactly at the ends of the type; step 0 gives none.
+2. A counted loop whose number of rounds differs from lane to lane runs without masks as long as all lanes are in it,
+   and under masks from there. Carried values of lanes that are through stay as they are.
+3. A loop that lanes leave early runs under masks. Lanes that `break` leave their results in cells; what is carried
+   for lanes that have left is of no interest.
+4. A loop that may run for long can be stopped (`halting`).
+"""
+
+from __future__ import annotations
+
+from vkjit.dtypes import DType
+from vkjit.ir.core import Op
+from vkjit.ir.ops import OpName
+from vkjit.ir.rewrite import LOOPS, exits_of
+
+from .context import Generator, Handler, dtype_of
+from .control_flow import Cell, LoopState, region, size_of
+from .llvm_text import intrinsic_suffix
+from .safepoints import charge, each_round, has_room, in_blocks, look
+from .stride_analysis import Step, constant_number
+
+__all__ = ["HANDLERS", "trip_count"]
+
+MOST_TWICE = 300
+"""Operations of a loop's body that are written twice, with and without masks."""
+
+
+def trip_count(g: Generator, op: Op, bounds: tuple[str, str, str], varying: bool) -> str:
+    """Rounds of a counted loop, unsigned, of the bounds' width."""
+    text = g.text
+    low, high, step = bounds
+    dtype = dtype_of(op.operands[0].type)
+    kind, truth = g.type(dtype, varying), g.mask_type if varying else "i1"
+    less, more = ("slt", "sgt") if dtype.is_signed else ("ult", "ugt")
+    zero, one = g.number(0, dtype, varying), g.number(1, dtype, varying)
+    number = constant_number(op.operands[2])
+
+    def distance(first: str, last: str) -> str:
+        return text.op(f"sub {kind} {text.op(f'sub {kind} {last}, {first}')}, {one}")
+
+    def rounds(away: str, by: str) -> str:
+        if number is not None and abs(int(number)) & (abs(int(number)) - 1) == 0:
+            shift = g.number(abs(int(number)).bit_length() - 1, dtype, varying)
+            return text.op(f"add {kind} {text.op(f'lshr {kind} {away}, {shift}')}, {one}")
+        return text.op(f"add {kind} {text.op(f'udiv {kind} {away}, {by}')}, {one}")
+
+    if number is not None:
+        if number == 0:
+            return zero
+        up = number > 0
+        runs = text.op(f"icmp {less if up else more} {kind} {low}, {high}")
+        away = distance(low, high) if up else distance(high, low)
+        counted = rounds(away, g.number(abs(int(number)), dtype, varying))
+        return text.op(f"select {truth} {runs}, {kind} {counted}, {kind} {zero}")
+    rising = text.op(f"icmp {more} {kind} {step}, {zero}")
+    falling = text.op(f"icmp {less} {kind} {step}, {zero}") if dtype.is_signed else ""
+    runs = text.op(f"and {truth} {rising}, {text.op(f'icmp {less} {kind} {low}, {high}')}")
+    size, away = step, distance(low, high)
+    if falling:
+        down = text.op(f"and {truth} {falling}, {text.op(f'icmp {more} {kind} {low}, {high}')}")
+        away = text.op(f"select {truth} {falling}, {kind} {distance(high, low)}, {kind} {away}")
+        size = text.op(f"select {truth} {falling}, {kind} {text.op(f'sub {kind} {zero}, {step}')}, {kind} {step}")
+        runs = text.op(f"or {truth} {runs}, {down}")
+    safe = text.op(f"select {truth} {runs}, {kind} {size}, {kind} {one}")
+    return text.op(f"select {truth} {runs}, {kind} {rounds(away, safe)}, {kind} {zero}")
+
+
+class _Counter:
+    """The induction variable and the number of rounds done."""
+
+    def __init__(self, g: Generator, op: Op) -> None:
+        self.op = op
+        self.body = op.regions[0]
+        self.variable = Cell(g, self.body.args[0])
+        self.dtype: DType = dtype_of(op.operands[0].type)
+        self.kind = g.type(self.dtype, False)
+        self.rounds = g.text.variable(self.kind)
+        self.variable.set_from(g, op.operands[0])
+        g.text.store(self.kind, "0", self.rounds)
+
+    def done(self, g: Generator) -> str:
+        return g.text.load(self.kind, self.rounds)
+
+    def advance(self, g: Generator) -> None:
+        (step,) = g.in_form(self.op.operands[2], self.variable.varying)
+        (now,) = self.variable.get(g)
+        self.variable.set(g, [g.text.op(f"add {self.variable.kind} {now}, {step}")])
+        g.text.store(self.kind, g.text.op(f"add {self.kind} {self.done(g)}, 1"), self.rounds)
+
+
+def _start(g: Generator, op: Op) -> tuple[list[Cell], list[Cell]]:
+    """The cells of the carried values, set, and those of the results."""
+    first = 3 if op.name == "for" else 0
+    arguments = op.regions[0].args[1 if first else 0 :]
+    carried = [Cell(g, argument) for argument in arguments]
+    for cell, initial in zip(carried, op.operands[first:], strict=True):
+        cell.set_from(g, initial)
+    return carried, [Cell(g, result) for result in op.results]
+
+
+def _body(g: Generator, op: Op, state: LoopState, counter: _Counter | None) -> None:
+    """One round, from its arguments to the jump to `again`."""
+    g.loops.append(state)
+    with g.scope():
+        if counter is not None:
+            counter.variable.define(g)
+        for cell in state.carried:
+            cell.define(g)
+        region(g, op.regions[0])
+    g.loops.pop()
+    g.text.jump(state.again)
+
+
+def _finish(g: Generator, state: LoopState) -> None:
+    for cell in state.results:
+        cell.define(g)
+
+
+def _scalar_bounds(g: Generator, op: Op) -> tuple[str, str, str]:
+    low, high, step = (g.scalar(v) for v in op.operands[:3])
+    return low, high, step
+
+
+def _for(g: Generator, op: Op) -> None:
+    if op not in g.shapes.masked:
+        _counted(g, op)
+    elif op in g.shapes.early:
+        _early_for(g, op)
+    else:
+        _uneven(g, op)
+
+
+def _counted(g: Generator, op: Op) -> None:
+    """All lanes run the same rounds."""
+    carried, results = _start(g, op)
+    counter = _Counter(g, op)
+    trips = trip_count(g, op, _scalar_bounds(g, op), False)
+    labels = _Labels(g)
+    state = LoopState(carried, results, labels.again, labels.leave)
+    _rounds(g, op, state, counter, trips, labels)
+    for cell, source in zip(results, carried, strict=True):
+        cell.set(g, source.get_in_form(g, cell.varying))
+    g.text.jump(labels.leave)
+    g.text.label(labels.leave)
+    _finish(g, state)
+
+
+class _Labels:
+    def __init__(self, g: Generator) -> None:
+        self.head, self.body, self.again, self.done, self.leave = (
+            g.text.new_label(hint) for hint in ("head", "body", "again", "done", "leave")
+        )
+
+
+def _rounds(g: Generator, op: Op, state: LoopState, counter: _Counter, trips: str, labels: _Labels) -> None:
+    """Rounds up to `trips`, without masks of the loop's own; ends in an open block after the last one."""
+    text, entry = g.text, g.mask
+    asks, nested = has_room(g, state), _has_loops(op)
+    if asks and not nested:
+        test = in_blocks(g, counter.kind, trips, lambda: counter.done(g))
+    else:
+        test = each_round(g, counter.kind, trips, lambda: counter.done(g))
+    text.jump(labels.head)
+    text.label(labels.head)
+    test(labels.head, labels.body, labels.done)
+    text.label(labels.body)
+    _body(g, op, state, counter)
+    text.label(labels.again)
+    g.mask = entry
+    if asks and nested:
+        look(g)
+    counter.advance(g)
+    text.jump(labels.head)
+    text.label(labels.done)
+    if not nested:
+        charge(g, counter.kind, trips)
+
+
+def _has_loops(op: Op) -> bool:
+    return any(inner.name in LOOPS for region in op.regions for inner in region.walk())
+
+
+def _fewest(g: Generator, op: Op, trips: list[str]) -> str:
+    """A number of rounds that all lanes run: that of the last lane, or the least. May add the lanes' to `trips`."""
+    low, high, step = op.operands[:3]
+    shape, number = g.shapes.of_value(low), constant_number(step)
+    if isinstance(shape, Step) and shape.exact and shape.size > 0 and number is not None and number > 0:
+        if g.shapes.is_uniform(high):
+            kind = g.type(low.type, False)
+            last = g.text.op(f"add {kind} {g.scalar(low)}, {shape.size * (g.width - 1)}")
+            return trip_count(g, op, (last, g.scalar(high), g.scalar(step)), False)
+    trips.append(_lane_trips(g, op))
+    kind = g.type(low.type, True)
+    counted = trips[0] if g.mask is None else g.select(g.mask, kind, trips[0], g.splat("-1", g.type(low.type, False)))
+    name = f"llvm.vector.reduce.umin.{intrinsic_suffix(kind)}"
+    return g.text.call(g.type(low.type, False), name, f"{kind} {counted}")
+
+
+def _lane_trips(g: Generator, op: Op) -> str:
+    low, high, step = (g.vector(v) for v in op.operands[:3])
+    return trip_count(g, op, (low, high, step), True)
+
+
+def _uneven(g: Generator, op: Op) -> None:
+    """Rounds of all lanes first, then those of the lanes that are left."""
+    carried, results = _start(g, op)
+    counter = _Counter(g, op)
+    entry, labels = g.mask, _Labels(g)
+    trips: list[str] = []
+    if size_of(op) <= MOST_TWICE:
+        state = LoopState(carried, results, labels.again, labels.leave)
+        _rounds(g, op, state, counter, _fewest(g, op, trips), labels)
+    breaks = any(e.name == "break" for e in exits_of(op.regions[0]))
+    kept = not breaks and all(c.varying for c in carried)
+    lanes = trips[0] if trips else _lane_trips(g, op)
+    masked = _Labels(g)
+    blended = kept or _several(op)
+    state = LoopState(carried, results, masked.again, masked.leave, g.text.variable(g.mask_type), blended)
+    _masked_rounds(g, op, state, counter, lanes, masked, through=not kept)
+    if kept:
+        for cell, source in zip(results, carried, strict=True):
+            cell.set(g, source.get_in_form(g, cell.varying))
+    g.text.jump(labels.leave)
+    g.text.label(labels.leave)
+    g.mask = entry
+    _finish(g, state)
+
+
+def _masked_rounds(
+    g: Generator, op: Op, state: LoopState, counter: _Counter, trips: str, labels: _Labels, *, through: bool
+) -> None:
+    """Rounds until no lane is left; `trips` is a vector. With `through`, lanes that have run all their rounds leave the
+    carried values in the results."""
+    text, entry = g.text, g.mask
+    kind = g.type(counter.dtype, True)
+    text.store(g.mask_type, g.mask_or_all(), state.going)
+    text.jump(labels.head)
+    text.label(labels.head)
+    active = text.load(g.mask_type, state.going)
+    with g.scope():
+        more = text.op(f"icmp ugt {kind} {trips}, {g.splat(counter.done(g), counter.kind)}")
+        g.mask = g.both(active, more)
+        if through and state.results:
+            _through(g, state, g.both(active, g.negated(more, True)))
+        text.branch(g.any(g.mask), labels.body, labels.done)
+    text.label(labels.body)
+    text.store(g.mask_type, "zeroinitializer", state.going)
+    _body(g, op, state, counter)
+    text.label(labels.again)
+    g.mask = entry
+    look(g)
+    counter.advance(g)
+    text.jump(labels.head)
+    text.label(labels.done)
+
+
+def _through(g: Generator, state: LoopState, mask: str) -> None:
+    """Lanes that have run all their rounds: the carried values are their results."""
+    for cell, source in zip(state.results, state.carried, strict=True):
+        new, old = source.get_in_form(g, cell.varying), cell.get(g)
+        cell.set(g, [g.select(mask, cell.kind, n, o) if cell.varying else n for n, o in zip(new, old, strict=True)])
+
+
+def _early_for(g: Generator, op: Op) -> None:
+    carried, results = _start(g, op)
+    counter = _Counter(g, op)
+    entry, labels = g.mask, _Labels(g)
+    state = LoopState(carried, results, labels.again, labels.leave, g.text.variable(g.mask_type), _several(op))
+    _masked_rounds(g, op, state, counter, _lane_trips(g, op), labels, through=True)
+    g.text.jump(labels.leave)
+    g.text.label(labels.leave)
+    g.mask = entry
+    _finish(g, state)
+
+
+def _several(op: Op) -> bool:
+    return sum(e.name == "continue" for e in exits_of(op.regions[0])) > 1
+
+
+def _loop(g: Generator, op: Op) -> None:
+    """A loop without a range."""
+    text, entry = g.text, g.mask
+    carried, results = _start(g, op)
+    labels = _Labels(g)
+    masked = op in g.shapes.masked
+    going = text.variable(g.mask_type) if masked else ""
+    state = LoopState(carried, results, labels.again, labels.leave, going, masked and _several(op))
+    if masked:
+        text.store(g.mask_type, g.mask_or_all(), going)
+    text.jump(labels.body)
+    text.label(labels.body)
+    if masked:
+        g.mask = text.load(g.mask_type, going)
+        text.store(g.mask_type, "zeroinitializer", going)
+    _body(g, op, state, None)
+    text.label(labels.again)
+    look(g)
+    if masked:
+        text.branch(g.any(text.load(g.mask_type, going)), labels.body, labels.leave)
+    else:
+        text.jump(labels.body)
+    text.label(labels.leave)
+    g.mask = entry
+    if not any(e.name == "break" for e in exits_of(op.regions[0])):
+        return
+    _finish(g, state)
+
+
+HANDLERS: dict[OpName, Handler] = {"for": _for, "loop": _loop}

@@ -1,0 +1,73 @@
+"""Cheap tests of whether a condition holds in all lanes.
+
+Enters: a condition that differs from lane to lane. Leaves: a scalar i1 that, when true, says that it holds in all of
+them; None where there is no such test. Comparisons of a step with a uniform value are tested at their last (or first)
+lane, conjunctions by their parts.
+"""
+
+from __future__ import annotations
+
+from vkjit.ir.core import Op, Value
+from vkjit.ir.ops import OpName
+
+from .context import Generator, dtype_of
+from .stride_analysis import constant_number
+
+__all__ = ["all_lanes"]
+
+_MIRRORED: dict[OpName, OpName] = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+_MOST_PARTS = 6
+
+
+def all_lanes(g: Generator, condition: Value, depth: int = _MOST_PARTS) -> str | None:
+    """See the module's docstring. Writes scalar instructions only."""
+    if g.shapes.is_uniform(condition):
+        return g.scalar(condition) if condition in g.parts else None  # it may be known in another phase only
+    op = condition.op
+    if op is None or depth == 0 or not (condition in g.parts or condition in g.postponed):
+        return None
+    if op.name == "and":
+        first = all_lanes(g, op.operands[0], depth - 1)
+        second = all_lanes(g, op.operands[1], depth - 1) if first is not None else None
+        return None if first is None or second is None else g.text.op(f"and i1 {first}, {second}")
+    if op.name in _MIRRORED:
+        return _comparison(g, op)
+    return None
+
+
+def _comparison(g: Generator, op: Op) -> str | None:
+    name, (left, right) = op.name, op.operands
+    if g.shapes.is_uniform(left):
+        name, left, right = _MIRRORED[name], right, left
+    step = g.shapes.of_value(left)
+    if step is None or step.size == 0 or not g.shapes.is_uniform(right) or not dtype_of(left.type).is_integer:
+        return None
+    if left not in g.parts or right not in g.parts:
+        return None
+    signed = dtype_of(left.type).is_signed
+    kind = g.type(left.type, False)
+    base, bound = g.scalar(left), g.scalar(right)
+    reach = step.size * (g.width - 1)
+    upper = name in ("lt", "le")
+    if upper == (reach < 0):
+        return g.text.op(f"icmp {_word(name, signed)} {kind} {base}, {bound}") if signed else None
+    if constant_number(right) is not None and name == "ge" and signed and reach < 0:
+        return None
+    return _far_lane(g, name, kind, base, bound, abs(reach), signed)
+
+
+def _word(name: str, signed: bool) -> str:
+    return ("s" if signed else "u") + name
+
+
+def _far_lane(g: Generator, name: str, kind: str, base: str, bound: str, reach: int, signed: bool) -> str:
+    """The comparison at the lane that is nearest to the bound, with the reach moved to the bound's side: where that
+    wraps, the answer is no."""
+    if name in ("lt", "le"):
+        moved = g.text.op(f"sub {kind} {bound}, {reach}")
+        sound = g.text.op(f"icmp {_word('lt', signed)} {kind} {moved}, {bound}")
+    else:
+        moved = g.text.op(f"add {kind} {bound}, {reach}")
+        sound = g.text.op(f"icmp {_word('gt', signed)} {kind} {moved}, {bound}")
+    holds = g.text.op(f"icmp {_word(name, signed)} {kind} {base}, {moved}")
+    return g.text.op(f"and i1 {sound}, {holds}")

@@ -1,0 +1,361 @@
+"""The processor as a device: buffers in host memory, kernels run when they are launched.
+
+Enters: artifacts whose code is object code. Leaves: changed buffers. Holds: an address is the memory's own, so host views
+cost nothing; a launch has run when it returns. What kernels report and print surfaces at `synchronize` and `read`, as
+on every device.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import struct
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from vkjit import dtypes
+from vkjit.backends.host import ImmediateDevice
+from vkjit.backends.vulkan.runtime.reports import error_of_report
+from vkjit.errors import ArgumentError, DeviceError, FeatureError, KernelError, OutOfMemoryError
+from vkjit.runtime import memory_ledger
+from vkjit.runtime.artifact import REPORT_WORDS, KernelArtifact
+from vkjit.runtime.device import Buffer, DeviceCaps, LoadedKernel
+from vkjit.runtime.handles import on_fork
+
+from . import llvm
+from .host_features import has_scaling
+from .memory_pool import Blocks
+from .print_buffer import PRINT_WORDS, clear_printed, printed_lines
+from .workers import Pace, Pool, function_at, thread_count
+
+__all__ = ["CpuBuffer", "CpuDevice", "CpuKernel", "cpu_caps"]
+
+MOST_KEPT = 512 << 20
+"""Bytes of free memory that the device keeps for later buffers."""
+_FEATURES = frozenset({
+    "bfloat16", "buffer_device_address", "denorm_preserve_f16", "denorm_preserve_f32", "denorm_preserve_f64",
+    "float16", "float32_atomic_add", "float32_atomic_min_max", "float32_atomics", "float32_shared_atomic_add",
+    "float32_shared_atomic_min_max", "float32_shared_atomics", "float64", "float64_atomic_add",
+    "float64_atomic_min_max", "float64_atomics", "float64_shared_atomic_add", "float64_shared_atomics",
+    "full_subgroups", "int16", "int64", "int64_atomics", "int64_shared_atomics", "int8", "maximal_reconvergence",
+    "memory_model", "memory_model_device_scope", "rte_f16", "rte_f32", "rte_f64", "signed_zero_inf_nan_f16",
+    "signed_zero_inf_nan_f32", "signed_zero_inf_nan_f64", "storage_16bit", "storage_8bit", "subgroup_arithmetic",
+    "subgroup_ballot", "subgroup_basic", "subgroup_extended_types", "subgroup_shuffle", "subgroup_size_control",
+    "subgroup_uniform_control_flow", "subgroup_vote",
+})  # fmt: skip
+
+
+@functools.lru_cache(maxsize=1)
+def cpu_caps() -> DeviceCaps:
+    """What the device can do; the subgroup is a vector of the processor. The driver's name holds what object code
+    depends on: LLVM's version, the processor and its features."""
+    host = llvm.host()
+    version = ".".join(map(str, host.llvm))
+    return DeviceCaps(
+        kind="llvm-cpu",
+        subgroup_sizes=(host.lanes,),
+        max_invocations=1024,
+        max_local_size=(1024, 1024, 1024),
+        max_groups=(2**31 - 1, 2**31 - 1, 2**31 - 1),
+        shared_bytes=64 << 10,
+        push_constant_bytes=1 << 16,
+        dtypes=frozenset(dtype.name for dtype in dtypes.ALL),
+        features=_FEATURES | ({"native_exp"} if has_scaling(host.features) else frozenset()),
+        unified_memory=True,
+        driver=f"LLVM {version} {host.name} {host.flags}",
+    )
+
+
+def _words_name(prints: bool) -> str:
+    return "printing" if prints else "words"
+
+
+_NOTHING = np.zeros(0, dtype=np.uint8)
+
+
+class _Usage:
+    """How many buffers there are, of how many bytes."""
+
+    def __init__(self) -> None:
+        self.count = self.allocated = self.peak = 0
+        self._lock = threading.RLock()  # buffers may go at any point of this thread, when garbage is collected
+
+    def add(self, nbytes: int) -> None:
+        with self._lock:
+            self.count += 1
+            self.allocated += nbytes
+            self.peak = max(self.peak, self.allocated)
+
+    def remove(self, nbytes: int) -> None:
+        with self._lock:
+            self.count -= 1
+            self.allocated -= nbytes
+
+    def forget_lock(self) -> None:
+        self._lock = threading.RLock()
+
+
+class CpuBuffer(Buffer):
+    """Aligned bytes in host memory. Fresh memory holds anything."""
+
+    __slots__ = ("address", "data", "device", "nbytes", "owner")
+
+    device: CpuDevice
+
+    def __init__(self, device: CpuDevice, nbytes: int) -> None:
+        self.data: npt.NDArray[np.uint8] = device.blocks.take(nbytes)
+        self.device = device  # not before: a buffer without memory is none of the device's
+        self.nbytes = nbytes
+        self.owner: object = None
+        self.address = int(self.data.__array_interface__["data"][0])
+        device.usage.add(nbytes)
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if getattr(self, "address", 0):  # else it was never made whole
+            if self.owner is None:
+                self.device.usage.remove(self.nbytes)
+            self.address, self.owner, self.data = 0, None, _NOTHING
+
+    @staticmethod
+    def around(device: CpuDevice, address: int, nbytes: int, owner: object) -> CpuBuffer:
+        """Memory of somebody else's."""
+        buffer = SharedBuffer.__new__(SharedBuffer)
+        buffer.device, buffer.nbytes, buffer.address, buffer.owner = device, nbytes, address, owner
+        memory = memoryview((ctypes.c_uint8 * nbytes).from_address(address)) if nbytes else b""
+        buffer.data = np.frombuffer(memory, dtype=np.uint8)
+        return buffer
+
+
+class SharedBuffer(CpuBuffer):
+    """Memory of somebody else's; see `CpuBuffer.around`."""
+
+    __slots__ = ()
+
+    shared = True
+
+
+class CpuKernel(LoadedKernel):
+    """A kernel's code in memory."""
+
+    __slots__ = ("artifact", "function", "linked", "pace", "prints", "report_offset")
+
+    def __init__(self, artifact: KernelArtifact) -> None:
+        self.artifact = artifact
+        self.linked = llvm.link(artifact.code, artifact.entry)
+        self.function = function_at(self.linked.addresses[artifact.entry])
+        self.pace = Pace()
+        found = [f.offset for f in artifact.fields if f.role == "report"]
+        self.report_offset = found[0] if found else None
+        self.prints = any(site.kind == "print" for site in artifact.sites)
+
+
+_devices: weakref.WeakSet[CpuDevice] = weakref.WeakSet()
+
+
+def _in_child() -> None:
+    for device in list(_devices):
+        device.forget_locks()
+
+
+on_fork(_in_child)
+
+
+class CpuDevice(ImmediateDevice):
+    """Runs kernels as soon as they are launched, on the calling thread and a few others."""
+
+    def __init__(self, index: int = 0, threads: int | None = None) -> None:
+        self.name = "cpu"
+        self.caps = cpu_caps()
+        self.index = index
+        self.closed = False
+        self.pool = Pool(threads if threads is not None else thread_count())
+        self.blocks = Blocks(MOST_KEPT)
+        self.usage = _Usage()
+        self._lock = threading.RLock()
+        self._errors: list[KernelError] = []
+        self._lines: list[str] = []
+        self._local = threading.local()
+        self._begun = time.perf_counter_ns()
+        _devices.add(self)
+
+    def forget_locks(self) -> None:
+        """In a child of a fork, where other threads of the parent may have held them. What kernels of the parent printed and
+        reported is the parent's to tell.
+        """
+        self._lock = threading.RLock()
+        self._lines, self._errors = [], []
+        self.usage.forget_lock()
+        self.blocks.forget_lock()
+
+    def __repr__(self) -> str:
+        return f"<CpuDevice {self.index}>"
+
+    # -- memory
+
+    def allocate(self, nbytes: int) -> CpuBuffer:
+        self._check()
+        if nbytes < 0:
+            raise DeviceError(f"a buffer of {nbytes} bytes: expected zero or more")
+        try:
+            buffer = CpuBuffer(self, nbytes)
+        except (MemoryError, ValueError) as error:
+            raise OutOfMemoryError(
+                f"no memory for a buffer of {nbytes} bytes\n{memory_ledger.holders(self)}"
+            ) from error
+        if memory_ledger.tracing:
+            memory_ledger.note(buffer)
+        return buffer
+
+    def write(self, buffer: Buffer, offset: int, data: npt.NDArray[np.uint8]) -> None:
+        self._part(buffer, offset, len(data))[:] = data
+
+    def read(self, buffer: Buffer, offset: int, out: npt.NDArray[np.uint8]) -> None:
+        self._surface()
+        out[:] = self._part(buffer, offset, len(out))
+
+    def copy(self, source: Buffer, source_offset: int, target: Buffer, target_offset: int, nbytes: int) -> None:
+        self._part(target, target_offset, nbytes)[:] = self._part(source, source_offset, nbytes)
+
+    def fill(self, buffer: Buffer, offset: int, nbytes: int, pattern: int) -> None:
+        if offset % 4 or nbytes % 4:
+            raise DeviceError(f"fill: expected multiples of 4, found offset {offset} and {nbytes} bytes")
+        self._part(buffer, offset, nbytes).view(np.uint32)[:] = np.uint32(pattern & 0xFFFFFFFF)
+
+    def adopt(self, address: int, nbytes: int, owner: object) -> CpuBuffer:
+        self._check()
+        return CpuBuffer.around(self, address, nbytes, owner)
+
+    def host_view(self, buffer: Buffer) -> npt.NDArray[np.uint8] | None:
+        return self._own(buffer).data
+
+    def memory_stats(self) -> dict[str, int]:
+        """Bytes `allocated` to buffers, `reserved` from the system, the `peak` of allocated; the buffers' `count`."""
+        usage = self.usage
+        return {
+            "allocated": usage.allocated, "reserved": usage.allocated + self.blocks.held, "peak": usage.peak,
+            "count": usage.count,
+        }  # fmt: skip
+
+    def reset_peak_memory(self) -> None:
+        self.usage.peak = self.usage.allocated
+
+    def empty_cache(self) -> None:
+        """Gives memory that no buffer uses back to the system."""
+        self.blocks.trim()
+
+    # -- kernels
+
+    def load(self, artifact: KernelArtifact) -> CpuKernel:
+        self._check()
+        if not isinstance(artifact.code, bytes):
+            raise FeatureError(f"kernel {artifact.name}: expected object code, found {type(artifact.code).__name__}")
+        return CpuKernel(artifact)
+
+    def launch(
+        self,
+        kernel: LoadedKernel,
+        groups: tuple[int, int, int],
+        block: bytes,
+        reads: Sequence[Buffer],
+        writes: Sequence[Buffer],
+    ) -> None:
+        """Runs the kernel; what it reports is kept for the next `synchronize` or `read`."""
+        self._check()
+        self.check_stream(kernel.artifact)
+        if not isinstance(kernel, CpuKernel):
+            raise DeviceError(f"kernel {kernel.artifact.name} was loaded on another device")
+        for buffer in (*reads, *writes):
+            if buffer.device is not self or not buffer.address:
+                self._own(buffer)
+        if min(groups) <= 0:
+            return
+        if kernel.report_offset is None:
+            self.pool.run(kernel.function, block, groups, kernel.pace)
+            return
+        words = self._take_words(kernel.prints)
+        passed = bytearray(block)
+        struct.pack_into("<Q", passed, kernel.report_offset, int(words.ctypes.data))
+        try:
+            self.pool.run(kernel.function, passed, groups, kernel.pace)
+        finally:
+            self._collect(kernel, words)
+            setattr(self._local, _words_name(kernel.prints), words)
+
+    def _collect(self, kernel: CpuKernel, words: npt.NDArray[np.uint32]) -> None:
+        """Takes what a launch reported and printed out of its buffer."""
+        if words[0]:
+            with self._lock:
+                if not self._errors:  # the first one is what `synchronize` raises
+                    self._errors.append(error_of_report(kernel.artifact, words[:REPORT_WORDS]))
+            words[:REPORT_WORDS] = 0
+        if kernel.prints:
+            with self._lock:
+                self._lines += printed_lines(kernel.artifact, words)
+
+    def _take_words(self, prints: bool) -> npt.NDArray[np.uint32]:
+        """This thread's report buffer, empty, with room for what kernels print where they do; a new one while a launch of
+        this thread uses it, as when a signal's handler launches kernels."""
+        name = _words_name(prints)
+        words: npt.NDArray[np.uint32] | None = getattr(self._local, name, None)
+        setattr(self._local, name, None)
+        if words is None:
+            words = np.zeros(REPORT_WORDS + (PRINT_WORDS if prints else 0), dtype=np.uint32)
+        if prints:
+            clear_printed(words)
+        return words
+
+    @property
+    def report_address(self) -> int:
+        """No buffer is shared by launches: each gets its own."""
+        return 0
+
+    def time_begin(self) -> None:
+        """Starts measuring time."""
+        self._begun = time.perf_counter_ns()
+
+    def time_end(self) -> int:
+        """Nanoseconds since `time_begin()`; launches made in between have run."""
+        return time.perf_counter_ns() - self._begun
+
+    def clock_ready(self) -> bool:
+        """The processor's clock is its own affair."""
+        return True
+
+    def flush(self) -> None:
+        """Nothing waits to be submitted."""
+        self._check()
+
+    def synchronize(self) -> None:
+        self._check()
+        self._surface()
+
+    def close(self) -> None:
+        self.pool.close()
+        self.blocks.clear()
+        self.closed = True
+
+    def _part(self, buffer: Buffer, offset: int, nbytes: int) -> npt.NDArray[np.uint8]:
+        self._check()
+        own = self._own(buffer)
+        if offset < 0 or nbytes < 0 or offset + nbytes > own.nbytes:
+            raise ArgumentError(f"bytes {offset} to {offset + nbytes} lie outside a buffer of {own.nbytes} bytes")
+        return own.data[offset : offset + nbytes]
+
+    def _own(self, buffer: Buffer) -> CpuBuffer:
+        if not isinstance(buffer, CpuBuffer) or buffer.device is not self:
+            raise DeviceError("the buffer belongs to another device")
+        if not buffer.address:
+            raise DeviceError("the buffer was closed")
+        return buffer
+
+    def _check(self) -> None:
+        if self.closed:
+            raise DeviceError("the CPU device was closed: open it again to use it")

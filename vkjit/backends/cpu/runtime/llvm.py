@@ -1,0 +1,209 @@
+"""LLVM itself, through llvmlite: text in, object code out; object code in, addresses of functions out.
+
+Everything that imports llvmlite is here. Code is made for the processor it runs on, with all of its features. Holds: the
+parts of an object lie in one stretch of memory, however full the process is, so that they reach each other; what can't be
+linked is an error, never the end of the process.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import itertools
+import os
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from vkjit.errors import ArgumentError, FeatureError, InternalError
+
+from .. import obstacle
+
+__all__ = ["Host", "Linked", "compile_text", "host", "link", "texts_of"]
+
+_lock = threading.RLock()  # a handler of a signal may compile, too
+_numbers = itertools.count()
+
+
+if hasattr(os, "register_at_fork"):  # a child must not inherit LLVM, or llvmlite's own lock, in the middle of something
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The processor: its name, its features with signs ("+avx2,-avx512f,..."), those that it has, LLVM's version, the
+    family of its instructions ("x86_64", "aarch64")."""
+
+    name: str
+    flags: str
+    features: frozenset[str]
+    llvm: tuple[int, ...]
+    family: str = ""
+
+    @property
+    def lanes(self) -> int:
+        """32-bit lanes of its vectors."""
+        if self.features >= {"avx512f", "avx512bw", "avx512dq", "avx512vl"}:
+            return 16
+        return 8 if "avx2" in self.features else 4
+
+
+@functools.lru_cache(maxsize=1)
+def _llvm() -> Any:
+    """llvmlite's binding, initialised."""
+    if obstacle():
+        raise FeatureError(obstacle())
+    try:
+        import llvmlite.binding as llvm
+    except (ImportError, OSError) as error:
+        raise FeatureError(f"the CPU device needs llvmlite, which doesn't load here: {error}") from error
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm
+
+
+@functools.lru_cache(maxsize=1)
+def host() -> Host:
+    """What LLVM says about this processor. VKJIT_CPU_FEATURES ("-avx512f,...") takes features away."""
+    llvm = _llvm()
+    found = _features_found(llvm)
+    known = set(found.values())
+    for text in filter(None, map(str.strip, os.environ.get("VKJIT_CPU_FEATURES", "").split(","))):
+        if not text.startswith("-") and not found.get(text.lstrip("+")):
+            raise ArgumentError(
+                f"VKJIT_CPU_FEATURES asks for {text!r}, which this processor doesn't have: it takes features away, as in "
+                "'-avx512f,-avx512vl'"
+            )
+        if text.startswith("-"):
+            if False in known and text[1:] not in found:  # elsewhere LLVM lists only what the processor has
+                raise ArgumentError(f"VKJIT_CPU_FEATURES has {text!r}: {_close_to(text[1:], found)}")
+            found[text[1:]] = False
+    flags = ",".join(f"{'+' if on else '-'}{feature}" for feature, on in sorted(found.items()))
+    features = frozenset(feature for feature, on in found.items() if on)
+    family = str(llvm.get_process_triple()).split("-", maxsplit=1)[0]
+    return Host(llvm.get_host_cpu_name(), flags, features, tuple(llvm.llvm_version_info), _FAMILIES.get(family, family))
+
+
+def _close_to(name: str, known: Iterable[str]) -> str:
+    """What to write for a feature that there isn't."""
+    close = difflib.get_close_matches(name.lower(), known)
+    meant = (
+        f"did you mean {' or '.join(f'-{other}' for other in close)}?"
+        if close
+        else f"there are {', '.join(sorted(known))}"
+    )
+    return f"LLVM knows no feature {name!r} here; {meant}"
+
+
+_FAMILIES = {"arm64": "aarch64", "amd64": "x86_64"}
+
+
+def _features_found(llvm: Any) -> dict[str, bool]:
+    """What LLVM finds; nothing where it can't tell: code is then for the least processor of its family."""
+    try:
+        return dict(llvm.get_host_cpu_features())
+    except RuntimeError:
+        return {}
+
+
+@functools.lru_cache(maxsize=1)
+def _target_machine() -> Any:
+    llvm, machine = _llvm(), host()
+    target = llvm.Target.from_default_triple()
+    return target.create_target_machine(
+        cpu=machine.name, features=machine.flags, opt=2, reloc="pic", codemodel="small", jit=True
+    )
+
+
+def _passes(level: int) -> tuple[Any, Any]:
+    """A pass builder and LLVM's usual pipeline; a pipeline runs once."""
+    llvm = _llvm()
+    options = llvm.create_pipeline_tuning_options(speed_level=level)
+    options.loop_vectorization = False
+    options.slp_vectorization = False
+    options.loop_unrolling = False  # a load that meets each cache line in turn trains the prefetcher best
+    builder = llvm.create_pass_builder(_target_machine(), options)
+    return builder, builder.getModulePassManager()
+
+
+def compile_text(text: str, level: int = 2) -> bytes:
+    """Object code of a module in LLVM's text form; `level` is LLVM's optimisation level. VKJIT_CPU_DUMP names a folder
+    that gets the module before and after optimisation, and the assembler text."""
+    with _lock:
+        return _compiled(text, level)
+
+
+def _compiled(text: str, level: int) -> bytes:
+    """A function of its own, so that LLVM's objects are gone when the lock is released."""
+    machine = _target_machine()
+    module = _optimised(text, level)
+    _dump(text, module, machine)
+    code: bytes = machine.emit_object(module)
+    return code
+
+
+def _optimised(text: str, level: int) -> Any:
+    try:
+        module = _llvm().parse_assembly(text)
+    except RuntimeError as error:
+        raise InternalError(f"LLVM refuses the module: {error}") from error
+    builder, passes = _passes(level)
+    passes.run(module, builder)
+    return module
+
+
+def texts_of(text: str, level: int = 2) -> tuple[str, str]:
+    """A module's text after optimisation, and its assembler text."""
+    with _lock:
+        return _texts_of(text, level)
+
+
+def _texts_of(text: str, level: int) -> tuple[str, str]:
+    module = _optimised(text, level)
+    return str(module), str(_target_machine().emit_assembly(module))
+
+
+def _dump(text: str, module: Any, machine: Any) -> None:
+    folder = os.environ.get("VKJIT_CPU_DUMP")
+    if not folder:
+        return
+    number = next(_numbers)
+    for ending, content in (("in.ll", text), ("out.ll", str(module)), ("s", machine.emit_assembly(module))):
+        try:
+            with open(os.path.join(folder, f"kernel{number}.{ending}"), "w", encoding="utf-8") as file:
+                file.write(content)
+        except OSError as error:
+            raise ArgumentError(
+                f"VKJIT_CPU_DUMP is {folder!r}: nothing can be written there ({error.strerror}); name a folder that exists"
+            ) from error
+
+
+@dataclass(slots=True)
+class Linked:
+    """Object code made ready: the `addresses` of its entries; the code lives as long as this object."""
+
+    addresses: dict[str, int]
+    library: Any
+
+
+@functools.lru_cache(maxsize=1)
+def _linker() -> Any:
+    """LLVM's linker. JITLink places an object as a whole; the older one, which Windows still needs, places its parts one by
+    one, and ends the process where they don't reach each other."""
+    return _llvm().create_lljit_compiler(_target_machine(), use_jit_link=os.name != "nt")
+
+
+def link(code: bytes, *entries: str) -> Linked:
+    """Loads object code into the process. Raises InternalError for what LLVM can't link."""
+    llvm = _llvm()
+    with _lock:
+        name = f"kernel{next(_numbers)}"
+        library = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
+        for entry in entries:
+            library = library.export_symbol(entry)
+        try:
+            tracker = library.link(_linker(), name)
+        except RuntimeError as error:
+            raise InternalError(f"LLVM can't link the kernel: {error}") from error
+        return Linked({entry: int(tracker[entry]) for entry in entries}, tracker)

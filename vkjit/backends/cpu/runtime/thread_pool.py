@@ -1,0 +1,359 @@
+"""Threads that share launches without Python: a small program in LLVM's text, with POSIX threads' locks.
+
+Enters: kernels' functions, grids. Leaves: workgroups run by all threads. Holds: helpers never take the interpreter's lock.
+After a job they watch for the next one for some microseconds before they sleep. A job is open from when it is announced
+until its caller finds no workgroups left, or is told to stop; helpers that come later leave it alone, so the caller waits
+only for those inside, which stop when it does.
+
+The state is a block of 64-bit words, those that threads write apart from each other by a cache line::
+
+    0 number of the job   8 next workgroup   16 helpers inside   24 sleepers
+    32 open?   33 function   34 argument block   35 end   36 step   37..39 grid   40 leave?   41 taken?
+    48 mutex   64 condition   96 the helpers' watch (`watch`)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import cffi
+import numpy as np
+
+from vkjit.runtime.handles import on_fork
+
+from . import llvm
+from .cancellation import poll_call, poll_text
+
+__all__ = ["Crew", "available", "tick_address"]
+
+_FFI = cffi.FFI()
+_WORDS = 104
+_HELPERS_WATCH = 96
+_LOOK_EVERY = 50_000_000
+"""Nanoseconds after which a calling thread looks whether signals arrived."""
+_WATCH = 10_000
+"""Looks at the job's number before a helper sleeps: about a fifth of a millisecond."""
+_STACK = 16 << 20
+"""Bytes of a helper's stack: workgroups keep their arrays there."""
+
+
+def available() -> bool:
+    """Whether the system has POSIX threads."""
+    return os.name == "posix"
+
+
+def _text(pause: str, clock: int) -> str:
+    declared = f"declare void @{pause}()" if pause else ""
+    wait = f"call void @{pause}()" if pause else ""
+    job = "\n".join(f"  %p{n} = getelementptr i64, ptr %state, i64 {n}" for n in range(33, 40))  # the words of a job
+    return f"""
+{declared}
+{poll_text(frozenset())}
+declare i32 @clock_gettime(i32, ptr)
+declare i32 @pthread_mutex_init(ptr, ptr)
+declare i32 @pthread_cond_init(ptr, ptr)
+declare i32 @pthread_mutex_lock(ptr)
+declare i32 @pthread_mutex_unlock(ptr)
+declare i32 @pthread_cond_wait(ptr, ptr)
+declare i32 @pthread_cond_broadcast(ptr)
+declare i32 @sched_yield()
+
+define void @prepare(ptr %state) {{
+  %mutex = getelementptr i64, ptr %state, i64 48
+  %condition = getelementptr i64, ptr %state, i64 64
+  %a = call i32 @pthread_mutex_init(ptr %mutex, ptr null)
+  %b = call i32 @pthread_cond_init(ptr %condition, ptr null)
+  ret void
+}}
+
+define internal i64 @now() {{
+  %time = alloca [2 x i64]
+  %e = call i32 @clock_gettime(i32 {clock}, ptr %time)
+  %p1 = getelementptr i64, ptr %time, i64 1
+  %seconds = load i64, ptr %time
+  %rest = load i64, ptr %p1
+  %whole = mul i64 %seconds, 1000000000
+  %all = add i64 %whole, %rest
+  ret i64 %all
+}}
+
+define i64 @tick(ptr %watch) {{
+  %p2 = getelementptr i64, ptr %watch, i64 2
+  %p3 = getelementptr i64, ptr %watch, i64 3
+  %last = load i64, ptr %p2
+  %time = call i64 @now()
+  %since = sub i64 %time, %last
+  %early = icmp ult i64 %since, {_LOOK_EVERY}
+  %look = load ptr, ptr %p3
+  %blind = icmp eq ptr %look, null
+  %no = or i1 %early, %blind
+  br i1 %no, label %onward, label %ask
+ask:
+  %answer = call i64 %look(ptr %watch)
+  %after = call i64 @now()
+  store i64 %after, ptr %p2
+  %raised = icmp ne i64 %answer, 0
+  br i1 %raised, label %stop, label %onward
+stop:
+  store atomic i64 1, ptr %watch monotonic, align 8
+  ret i64 1
+onward:
+  ret i64 0
+}}
+
+define internal void @share(ptr %state, ptr %watch) {{
+  %next = getelementptr i64, ptr %state, i64 8
+{job}
+  %function = load ptr, ptr %p33
+  %block = load ptr, ptr %p34
+  %end = load i64, ptr %p35
+  %step = load i64, ptr %p36
+  %x = load i64, ptr %p37
+  %y = load i64, ptr %p38
+  %z = load i64, ptr %p39
+  br label %take
+take:
+  %stopped = {poll_call(frozenset())}
+  br i1 %stopped, label %done, label %next_chunk
+next_chunk:
+  %from = atomicrmw add ptr %next, i64 %step monotonic
+  %more = icmp slt i64 %from, %end
+  br i1 %more, label %run, label %done
+run:
+  %far = add i64 %from, %step
+  %past = icmp sgt i64 %far, %end
+  %to = select i1 %past, i64 %end, i64 %far
+  call void %function(ptr %block, i64 %from, i64 %to, i64 %x, i64 %y, i64 %z, ptr %watch)
+  br label %take
+done:
+  ret void
+}}
+
+define void @serve(ptr %state) {{
+entry:
+  %inside = getelementptr i64, ptr %state, i64 16
+  %sleepers = getelementptr i64, ptr %state, i64 24
+  %open = getelementptr i64, ptr %state, i64 32
+  %stop = getelementptr i64, ptr %state, i64 40
+  %mutex = getelementptr i64, ptr %state, i64 48
+  %condition = getelementptr i64, ptr %state, i64 64
+  %own = getelementptr i64, ptr %state, i64 {_HELPERS_WATCH}
+  br label %idle
+idle:
+  %last = phi i64 [ 0, %entry ], [ %number, %out ]
+  br label %watch
+watch:
+  %looks = phi i64 [ 0, %idle ], [ %looked, %again ]
+  %seen = load atomic i64, ptr %state acquire, align 8
+  %fresh = icmp ne i64 %seen, %last
+  br i1 %fresh, label %busy, label %again
+again:
+  {wait}
+  %looked = add i64 %looks, 1
+  %tired = icmp ugt i64 %looked, {_WATCH}
+  br i1 %tired, label %sleep, label %watch
+sleep:
+  %l = call i32 @pthread_mutex_lock(ptr %mutex)
+  %s = atomicrmw add ptr %sleepers, i64 1 seq_cst
+  br label %check
+check:
+  %now = load atomic i64, ptr %state seq_cst, align 8
+  %same = icmp eq i64 %now, %last
+  br i1 %same, label %wait, label %awake
+wait:
+  %w = call i32 @pthread_cond_wait(ptr %condition, ptr %mutex)
+  br label %check
+awake:
+  %t = atomicrmw sub ptr %sleepers, i64 1 seq_cst
+  %u = call i32 @pthread_mutex_unlock(ptr %mutex)
+  br label %busy
+busy:
+  %number = load atomic i64, ptr %state acquire, align 8
+  %ending = load atomic i64, ptr %stop acquire, align 8
+  %ends = icmp ne i64 %ending, 0
+  br i1 %ends, label %leave, label %enter
+enter:
+  %i = atomicrmw add ptr %inside, i64 1 seq_cst
+  %isopen = load atomic i64, ptr %open seq_cst, align 8
+  %may = icmp ne i64 %isopen, 0
+  br i1 %may, label %work, label %out
+work:
+  call void @share(ptr %state, ptr %own)
+  br label %out
+out:
+  %o = atomicrmw sub ptr %inside, i64 1 seq_cst
+  br label %idle
+leave:
+  ret void
+}}
+
+define i64 @run(ptr %state, ptr %function, ptr %block, i64 %begin, i64 %end, i64 %step, i64 %x, i64 %y, i64 %z,
+                 ptr %watch) {{
+entry:
+  %others = getelementptr i64, ptr %state, i64 {_HELPERS_WATCH}
+  %taken = getelementptr i64, ptr %state, i64 41
+  %claim = cmpxchg ptr %taken, i64 0, i64 1 seq_cst seq_cst
+  %free = extractvalue {{ i64, i1 }} %claim, 1
+  br i1 %free, label %go, label %refuse
+refuse:
+  ret i64 1
+go:
+  %next = getelementptr i64, ptr %state, i64 8
+  %inside = getelementptr i64, ptr %state, i64 16
+  %sleepers = getelementptr i64, ptr %state, i64 24
+  %open = getelementptr i64, ptr %state, i64 32
+{job}
+  store ptr %function, ptr %p33
+  store ptr %block, ptr %p34
+  store i64 %end, ptr %p35
+  store i64 %step, ptr %p36
+  store i64 %x, ptr %p37
+  store i64 %y, ptr %p38
+  store i64 %z, ptr %p39
+  store atomic i64 0, ptr %others monotonic, align 8
+  store atomic i64 %begin, ptr %next monotonic, align 8
+  store atomic i64 1, ptr %open release, align 8
+  call void @announce(ptr %state)
+  call void @share(ptr %state, ptr %watch)
+  store atomic i64 0, ptr %open seq_cst, align 8
+  %halted = load atomic i64, ptr %watch monotonic, align 8
+  store atomic i64 %halted, ptr %others monotonic, align 8
+  br label %look
+look:
+  %looks = phi i64 [ 0, %go ], [ %looked, %again ], [ 0, %give ]
+  %left = load atomic i64, ptr %inside seq_cst, align 8
+  %none = icmp eq i64 %left, 0
+  br i1 %none, label %leave, label %again
+again:
+  {wait}
+  %looked = add i64 %looks, 1
+  %tired = icmp ugt i64 %looked, {_WATCH}
+  br i1 %tired, label %give, label %look
+give:
+  %g = call i32 @sched_yield()
+  br label %look
+leave:
+  store atomic i64 0, ptr %taken release, align 8
+  ret i64 0
+}}
+
+define void @announce(ptr %state) {{
+entry:
+  %sleepers = getelementptr i64, ptr %state, i64 24
+  %mutex = getelementptr i64, ptr %state, i64 48
+  %condition = getelementptr i64, ptr %state, i64 64
+  %n = atomicrmw add ptr %state, i64 1 seq_cst
+  %asleep = load atomic i64, ptr %sleepers seq_cst, align 8
+  %some = icmp ne i64 %asleep, 0
+  br i1 %some, label %wake, label %leave
+wake:
+  %a = call i32 @pthread_mutex_lock(ptr %mutex)
+  %b = call i32 @pthread_cond_broadcast(ptr %condition)
+  %c = call i32 @pthread_mutex_unlock(ptr %mutex)
+  br label %leave
+leave:
+  ret void
+}}
+"""
+
+
+_SIGNATURES = {
+    "prepare": "void (*)(char *)",
+    "serve": "void (*)(char *)",
+    "announce": "void (*)(char *)",
+    "run": "int64_t (*)(char *, void *, char *, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, char *)",
+    "tick": "int64_t (*)(char *)",
+}
+_PAUSES = {"x86_64": "llvm.x86.sse2.pause"}
+
+
+def _make() -> tuple[llvm.Linked, dict[str, Any]]:
+    code = llvm.compile_text(_text(_PAUSES.get(llvm.host().family, ""), time.CLOCK_MONOTONIC), 1)
+    linked = llvm.link(code, *_SIGNATURES)
+    return linked, {n: _FFI.cast(kind, linked.addresses[n]) for n, kind in _SIGNATURES.items()}
+
+
+_making = threading.RLock()
+
+
+def _forget_locks() -> None:
+    global _making, _starting
+    _making, _starting = threading.RLock(), threading.RLock()  # another thread of the parent may have held them
+
+
+on_fork(_forget_locks)
+
+
+_programs: list[tuple[llvm.Linked, dict[str, Any]]] = []
+"""One for all crews; a handler of a signal that came in between may have added another. They stay: threads are inside."""
+
+
+def _program() -> tuple[llvm.Linked, dict[str, Any]]:
+    """The compiled functions, by name."""
+    if not _programs:
+        with _making:
+            if not _programs:
+                _programs.append(_make())
+    return _programs[0]
+
+
+def tick_address() -> int:
+    """The address of the function that asks Python every 50 milliseconds whether a kernel should stop."""
+    return _program()[0].addresses["tick"]
+
+
+_starting = threading.RLock()
+"""The size of new threads' stacks is the process's."""
+
+
+class Crew:
+    """Helpers that share one caller's jobs at a time. They end with the crew."""
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        self.helpers = 0
+        self._linked, functions = _program()
+        self._serve, self._announce, self._run = (functions[name] for name in ("serve", "announce", "run"))
+        self._words = np.zeros(_WORDS + 8, dtype=np.int64)
+        skip = -int(self._words.ctypes.data) % 64 // 8
+        self._state = _FFI.from_buffer(self._words[skip : skip + _WORDS])
+        self._leave = skip + 40
+        functions["prepare"](self._state)
+
+    def grow(self, helpers: int) -> None:
+        """Starts threads until there are that many; where the system gives no more, what there is has to do."""
+        if self.helpers >= helpers:
+            return
+        with _starting, contextlib.suppress(RuntimeError):
+            before = threading.stack_size(_STACK)
+            try:
+                while self.helpers < helpers:
+                    threading.Thread(target=self._serve, args=(self._state,), name="vkjit-cpu", daemon=True).start()
+                    self.helpers += 1
+            finally:
+                threading.stack_size(before)
+
+    def run(
+        self, function: Any, block: Any, begin: int, end: int, step: int, grid: tuple[int, int, int], watch: Any
+    ) -> bool:
+        """Runs the workgroups `begin` to `end`, `step` at a time, on the calling thread and the helpers, unless the watch
+        stops them. False, and nothing has run, where another caller's job is going on."""
+        return not self._run(self._state, function, block, begin, end, step, *grid, watch)
+
+    def close(self) -> None:
+        """Ends the helpers."""
+        if self.helpers and self._process == os.getpid():  # a child of a fork has none, and locks in any state
+            self._words[self._leave] = 1
+            self._announce(self._state)
+        self.helpers = 0
+
+    def __del__(self, _finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        # late in the interpreter's exit this module is empty already
+        if not _finalizing():  # helpers asleep do no harm then; awake, they would ask for the interpreter
+            self.close()

@@ -1,0 +1,1 @@
+"""Translation of IR into closures (threaded code) that run all invocations of a batch in lockstep."""

@@ -1,0 +1,169 @@
+"""What the lowering of one kernel shares: writer, current block, and what each IR value became.
+
+Enters: a module, capabilities, the argument block's layout. Leaves: ids for values and types. Holds: `entry` is the
+first block and stays open to the end, so whatever every invocation may need (ids, arguments, base pointers) is
+written there when it is first asked for, and dominates all uses; `block` is where the lowering stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from vkjit import dtypes
+from vkjit.backends.codegen.argument_layout import Layout, argument_numbers
+from vkjit.backends.codegen.usage import Usage
+from vkjit.dtypes import DType
+from vkjit.errors import UNKNOWN, InternalError, Loc
+from vkjit.ir.core import Function, Module, Op, Value
+from vkjit.ir.semantics import to_bf16
+from vkjit.ir.types import Matrix, Scalar, Type, Vector
+from vkjit.runtime.device import DeviceCaps
+from vkjit.spirv import Module as Writer, OpenBlock
+
+__all__ = ["Context", "dtype_of", "kind_of", "lanes_of"]
+
+
+def dtype_of(type_: Type) -> DType:
+    """The dtype of a scalar or vector type."""
+    if isinstance(type_, (Scalar, Vector)):
+        return type_.dtype
+    raise InternalError(f"expected a scalar or a vector, found {type_}")
+
+
+def kind_of(type_: Type) -> str:
+    """The dtype's kind: "bool", "int", "uint", "float" or "index"."""
+    return dtype_of(type_).kind
+
+
+def lanes_of(type_: Type) -> int:
+    """Elements of a vector, 1 for a scalar."""
+    return type_.size if isinstance(type_, Vector) else 1
+
+
+class Context:
+    """The state of one emission; see the module's docstring."""
+
+    __slots__ = (
+        "_cached", "_loc", "_types", "args", "block", "caps", "entry", "features", "function", "kernel", "layout",
+        "module", "narrow", "positions", "strict", "subgroup_size", "uint", "ulong", "usage", "values", "views",
+        "writer",
+    )  # fmt: skip
+
+    def __init__(self, module: Module, caps: DeviceCaps, usage: Usage, layout: Layout, *, debug: bool = True) -> None:
+        kernel = module.kernel
+        self.module = module
+        self.kernel: Function = kernel
+        self.caps = caps
+        self.usage = usage
+        self.layout = layout
+        self.writer = Writer(debug=debug)
+        self.function = self.writer.function(self.writer.type_void(), name=kernel.name)
+        self.entry: OpenBlock = self.function.block()
+        self.block: OpenBlock = self.function.block()
+        self.values: dict[Value, int] = {}
+        self.narrow: dict[Value, tuple[int, bool]] = {}
+        self.args = argument_numbers(kernel)
+        self.positions = {param: position for position, param in enumerate(kernel.params)}
+        self.strict = bool(kernel.attrs.get("strict"))
+        self.features: set[str] = set()
+        self.subgroup_size: int = kernel.attrs.get("subgroup_size") or caps.subgroup_size
+        self.uint = self.writer.type_int(32)
+        self.ulong = self.writer.type_int(64)
+        self._types: dict[Type, int] = {}
+        self.views: dict[tuple[Value, bool], Any] = {}
+        self._cached: dict[Any, int] = {}
+        self._loc: Loc | None = None
+
+    # Types and constants
+
+    def type(self, type_: Type) -> int:
+        """The SPIR-V type that carries values of an IR type."""
+        known = self._types.get(type_)
+        if known is None:
+            if isinstance(type_, Matrix):
+                known = self._matrix_type(type_)
+            else:
+                known = self.shaped(self.scalar_type(dtype_of(type_)), lanes_of(type_))
+            self._types[type_] = known
+        return known
+
+    def _matrix_type(self, type_: Matrix) -> int:
+        """A cooperative matrix of the subgroup; bf16 is a type of its own there."""
+        is_bf16 = type_.dtype is dtypes.bf16
+        component = self.writer.type_bfloat16() if is_bf16 else self.scalar_type(type_.dtype)
+        use = {"a": "MatrixAKHR", "b": "MatrixBKHR", "acc": "MatrixAccumulatorKHR"}[type_.use]
+        return self.writer.type_cooperative_matrix(component, "Subgroup", type_.rows, type_.columns, use)
+
+    def scalar_type(self, dtype: DType) -> int:
+        """Integers have one type per width; bool is OpTypeBool, bf16 is carried as f32."""
+        if dtype.kind == "bool":
+            return self.writer.type_bool()
+        if dtype.is_float:
+            return self.writer.type_float(32 if dtype is dtypes.bf16 else dtype.bits)
+        return self.writer.type_int(dtype.bits)
+
+    def shaped(self, scalar: int, lanes: int) -> int:
+        """A SPIR-V scalar type as a vector of `lanes`, itself for 1."""
+        return scalar if lanes == 1 else self.writer.type_vector(scalar, lanes)
+
+    def constant(self, type_: Type, value: Any) -> int:
+        """A constant of an IR type, the same in each lane."""
+        dtype = dtype_of(type_)
+        if dtype is dtypes.bf16:
+            value = float(to_bf16(value))
+        return self.splat(self.writer.constant(self.scalar_type(dtype), value), lanes_of(type_))
+
+    def splat(self, constant: int, lanes: int) -> int:
+        """A scalar constant repeated over the lanes of a vector."""
+        if lanes == 1:
+            return constant
+        vector = self.writer.type_vector(self.writer.type_of(constant), lanes)
+        return self.writer.constant_composite(vector, (constant,) * lanes)
+
+    def number(self, scalar: int, value: Any, lanes: int = 1) -> int:
+        """A constant of a SPIR-V scalar type, repeated over lanes."""
+        return self.splat(self.writer.constant(scalar, value), lanes)
+
+    def word(self, value: int) -> int:
+        """A 32-bit integer constant."""
+        return self.writer.constant(self.uint, value)
+
+    # Values
+
+    def get(self, value: Value) -> int:
+        """The id of a value that has been lowered, or of a scalar parameter."""
+        known = self.values.get(value)
+        if known is None:
+            raise InternalError(f"kernel {self.kernel.name}: {value!r} is used before it is defined")
+        return known
+
+    def once(self, key: Any, make: Callable[[OpenBlock], int]) -> int:
+        """A value made in the entry block the first time that it is asked for."""
+        known = self._cached.get(key)
+        if known is None:
+            known = self._cached[key] = make(self.entry)
+        return known
+
+    # Blocks and positions
+
+    def at(self, loc: Loc) -> None:
+        """What follows belongs to this source position."""
+        if loc is self._loc:
+            return
+        self._loc = loc
+        if loc is UNKNOWN or loc.line <= 0:
+            self.block.no_line()
+        else:
+            self.block.line(loc.file, loc.line, loc.col)
+
+    def open(self, label: int) -> None:
+        """Go on in the block of a label."""
+        self.block = self.function.block(label)
+        loc, self._loc = self._loc, None
+        if loc is not None:
+            self.at(loc)
+
+    def exact(self, op: Op) -> bool:
+        """Must the operation's result not be contracted with others?"""
+        return self.strict or bool(op.attrs.get("exact"))

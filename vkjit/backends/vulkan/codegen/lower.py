@@ -1,0 +1,128 @@
+"""IR to SPIR-V: the driver.
+
+Enters: a lowered module (one kernel, normal form, primitive operations, linear arrays) and a device's capabilities.
+Leaves: a `KernelArtifact`. Holds: nothing is emitted that the device lacks; what it lacks is a FeatureError that
+names the kernel.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from vkjit.backends.codegen.argument_layout import argument_numbers, block_layout
+from vkjit.backends.codegen.usage import Usage, usage_of
+from vkjit.errors import InternalError
+from vkjit.ir.core import Module
+from vkjit.runtime.artifact import KernelArtifact
+from vkjit.runtime.device import DeviceCaps
+
+from . import (
+    arguments,
+    arithmetic,
+    atomics,
+    barriers,
+    conversions,
+    ids,
+    matrices,
+    memory,
+    printing,
+    report,
+    requirements,
+    subgroups,
+)
+from .context import Context
+from .control_flow import Loops, lower_for, lower_if, lower_loop, lower_region
+
+__all__ = ["emit", "interpreter_artifact"]
+
+_HANDLERS = {
+    **arithmetic.HANDLERS,
+    **conversions.HANDLERS,
+    **ids.HANDLERS,
+    **memory.HANDLERS,
+    **atomics.HANDLERS,
+    **barriers.HANDLERS,
+    **subgroups.HANDLERS,
+    **matrices.HANDLERS,
+    **report.HANDLERS,
+    **printing.HANDLERS,
+}
+
+
+def emit(module: Module, caps: DeviceCaps, *, debug: bool = True) -> KernelArtifact:
+    """SPIR-V for a module; `debug=False` leaves names and source lines out.
+
+    Raises FeatureError when the device can't run the kernel, InternalError for operations that had to be lowered.
+    """
+    kernel = module.kernel
+    usage = usage_of(module)
+    layout = block_layout(module, caps, usage=usage)
+    ctx = Context(module, caps, usage, layout, debug=debug)
+    local_size = ids.emitted_local_size(ctx)
+    requirements.check_sizes(ctx, local_size)
+    _lower_body(ctx)
+    ctx.writer.entry_point(ctx.function, "main", local_size)
+    requirements.execution_modes(ctx)
+    code = ctx.writer.to_bytes()
+    shared = memory.shared_bytes(ctx)
+    features = requirements.check_features(ctx, shared)
+    return KernelArtifact(
+        name=kernel.name,
+        code=code,
+        entry="main",
+        local_size=local_size,
+        fields=layout[0],
+        block_size=layout[1],
+        indirect=layout[2],
+        reads=_numbers(module, usage.reads),
+        writes=_numbers(module, usage.writes),
+        features=features,
+        shared_bytes=shared,
+        subgroup_size=ctx.subgroup_size if kernel.attrs.get("subgroups") else None,
+        sites=tuple(module.sites),
+        info=report.describe(usage.reports) | printing.describe_prints(usage.prints, kernel.attrs["local_size"]),
+    )
+
+
+def _lower_body(ctx: Context) -> None:
+    """The kernel's operations, then the end of the entry block, which gathered what they asked for."""
+    loops = Loops(dict(_HANDLERS))
+    loops.handlers["if"] = partial(_structured, loops, lower_if)
+    loops.handlers["for"] = partial(_structured, loops, lower_for)
+    loops.handlers["loop"] = partial(_structured, loops, lower_loop)
+    arguments.map_scalars(ctx)
+    first = ctx.block.label
+    if lower_region(ctx, loops, ctx.kernel.body) is not None:
+        raise InternalError(f"kernel {ctx.kernel.name} ends in yield: expected return")
+    ctx.entry.branch(first)
+
+
+def _structured(loops: Loops, lower: object, ctx: Context, op: object) -> None:
+    lower(ctx, loops, op)  # type: ignore[operator]
+
+
+def _numbers(module: Module, positions: set[int]) -> frozenset[int]:
+    numbers = argument_numbers(module.kernel)
+    return frozenset(numbers[position] for position in positions)
+
+
+def interpreter_artifact(module: Module, caps: DeviceCaps) -> KernelArtifact:
+    """The artifact of the interpreter's device: its code is the module itself, and all arguments are passed."""
+    usage: Usage = usage_of(module, used_only=False)
+    written = usage.writes if module.functions else usage_of(module).writes
+    usage.prints.clear()  # the interpreter keeps the lines itself
+    fields, size, _ = block_layout(module, caps, usage=usage)
+    x, y, z = module.kernel.attrs["local_size"]
+    return KernelArtifact(
+        name=module.kernel.name,
+        code=module,
+        entry=module.kernel.name,
+        local_size=(x, y, z),
+        fields=fields,
+        block_size=size,
+        indirect=False,
+        reads=_numbers(module, usage.reads),
+        writes=_numbers(module, written),
+        sites=tuple(module.sites),
+        info=report.describe(usage.reports),
+    )

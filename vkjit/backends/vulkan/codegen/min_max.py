@@ -1,0 +1,63 @@
+"""Minimum and maximum by the language's rule: NaN passes on, -0 is below +0.
+
+Enters: two values of one type. Leaves: the lesser or the greater. Also the monotone map between floats and
+integers, by which reductions of floats run on integers, exactly and in any order.
+"""
+
+from __future__ import annotations
+
+from vkjit import dtypes
+from vkjit.ir.types import Type
+
+from .context import Context, dtype_of, lanes_of
+
+__all__ = ["float_to_ordered", "ordered_extreme", "ordered_to_float"]
+
+
+def ordered_extreme(ctx: Context, name: str, a: int, b: int, type_: Type) -> int:
+    """`name` "min" or "max" of two values."""
+    dtype, lanes, block = dtype_of(type_), lanes_of(type_), ctx.block
+    type_id = ctx.type(type_)
+    if not dtype.is_float:
+        return block.glsl(f"{'S' if dtype.is_signed else 'U'}{name.capitalize()}", type_id, a, b)
+    truth = ctx.shaped(ctx.writer.type_bool(), lanes)
+    ints = ctx.shaped(ctx.writer.type_int(ctx.writer.info(ctx.scalar_type(dtype)).bits), lanes)
+    best = block.emit("OpFOrdLessThan" if name == "min" else "OpFOrdGreaterThan", truth, a, b)
+    chosen = block.emit("OpSelect", type_id, best, a, b)
+    equal = block.emit("OpFOrdEqual", truth, a, b)
+    bits = [block.emit("OpBitcast", ints, value) for value in (a, b)]
+    # Equal values differ at most in the sign of a zero: "or" keeps a minus, "and" a plus.
+    merged = block.emit("OpBitwiseOr" if name == "min" else "OpBitwiseAnd", ints, *bits)
+    chosen = block.emit("OpSelect", type_id, equal, block.emit("OpBitcast", type_id, merged), chosen)
+    # With a NaN on the right no comparison held, so `chosen` is b already.
+    return block.emit("OpSelect", type_id, block.emit("OpIsNan", truth, a), a, chosen)
+
+
+def _flip(ctx: Context, bits: int, width: int) -> int:
+    """Inverts the bits below the sign of negative values: its own inverse."""
+    ints = ctx.writer.type_int(width)
+    block = ctx.block
+    sign = block.emit("OpShiftRightArithmetic", ints, bits, ctx.writer.constant(ints, width - 1))
+    mask = block.emit("OpBitwiseAnd", ints, sign, ctx.writer.constant(ints, (1 << (width - 1)) - 1))
+    return block.emit("OpBitwiseXor", ints, bits, mask)
+
+
+def float_to_ordered(ctx: Context, value: int, type_: Type, name: str) -> int:
+    """A scalar float as a signed integer in the same order, -0 below +0.
+
+    NaN becomes the greatest (for "max") or the least (for "min") so that it wins.
+    """
+    dtype = dtype_of(type_)
+    width = 32 if dtype is dtypes.bf16 else dtype.bits
+    ints = ctx.writer.type_int(width)
+    key = _flip(ctx, ctx.block.emit("OpBitcast", ints, value), width)
+    nan = ctx.block.emit("OpIsNan", ctx.writer.type_bool(), value)
+    last = (1 << (width - 1)) - 1 if name == "max" else 1 << (width - 1)
+    return ctx.block.emit("OpSelect", ints, nan, ctx.writer.constant(ints, last), key)
+
+
+def ordered_to_float(ctx: Context, key: int, type_: Type) -> int:
+    """The inverse of `float_to_ordered`; what stood for NaN is a NaN again."""
+    dtype = dtype_of(type_)
+    width = 32 if dtype is dtypes.bf16 else dtype.bits
+    return ctx.block.emit("OpBitcast", ctx.type(type_), _flip(ctx, key, width))

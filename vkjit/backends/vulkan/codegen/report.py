@@ -1,0 +1,128 @@
+"""The `report` operation: tells the host that something went wrong, and where.
+
+Enters: `report %cond, values... {site}`. Leaves: where the condition holds, a compare-and-exchange on word 0 of the
+report buffer claims it (site's number plus one); the claimer stores its global id (words 1 to 3) and the values, 64
+bits each (words 4 on). Holds: integers and bools are stored as i64, floats as the bits of an f64; `describe` says
+which is which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from vkjit import dtypes
+from vkjit.ir.core import Op
+from vkjit.ir.ops import OpName
+from vkjit.ir.types import Scalar, Type
+from vkjit.runtime.artifact import REPORT_WORDS
+from vkjit.spirv import OpenBlock
+
+from .arguments import field_of, load_field
+from .atomics import scope_of
+from .context import Context, dtype_of, kind_of
+from .conversions import convert
+from .ids import global_id_word
+
+__all__ = ["HANDLERS", "buffer_words", "describe", "wide_bits"]
+
+_FIRST_VALUE = 4
+_MOST_VALUES = (REPORT_WORDS - _FIRST_VALUE) // 2
+
+
+def describe(reports: list[Op]) -> dict[str, Any]:
+    """What the host has to know beside the sites: by site, which values are floats."""
+    kinds: dict[int, tuple[str, ...]] = {}
+    for op in reports:
+        values = op.operands[1 : 1 + _MOST_VALUES]
+        kinds[op.attrs["site"]] = tuple("float" if kind_of(value.type) == "float" else "int" for value in values)
+    return {"report_values": kinds} if kinds else {}
+
+
+def buffer_words(ctx: Context, scalar: int, role: str = "report") -> int:
+    """The report buffer, or another one that launches get by address, as an array of `scalar`."""
+    size = ctx.writer.info(scalar).bits // 8
+
+    def make(entry: OpenBlock) -> int:
+        address = load_field(ctx, field_of(ctx, role, -1, 0))
+        runtime = ctx.writer.type_runtime_array(scalar, size)
+        struct = ctx.writer.type_struct((runtime,), (0,), name=role.capitalize(), block=True)
+        return entry.emit("OpConvertUToPtr", ctx.writer.type_pointer("PhysicalStorageBuffer", struct), address)
+
+    return ctx.once((role, scalar), make)
+
+
+def _element(ctx: Context, scalar: int, position: int) -> int:
+    pointer = ctx.writer.type_pointer("PhysicalStorageBuffer", scalar)
+    base = buffer_words(ctx, scalar)
+    return ctx.block.emit("OpAccessChain", pointer, base, ctx.word(0), ctx.word(position))
+
+
+def _report(ctx: Context, op: Op) -> None:
+    function, writer = ctx.function, ctx.writer
+    failed, claimed, merge = (function.label() for _ in range(3))
+    condition = ctx.get(op.operands[0])
+    ctx.block.selection_merge(merge)
+    ctx.block.branch_conditional(condition, failed, merge)
+    ctx.open(failed)
+    site = ctx.word(op.attrs["site"] + 1)
+    relaxed = writer.semantics("Relaxed")
+    operands = (_element(ctx, ctx.uint, 0), scope_of(ctx, "device"), relaxed, relaxed, site, ctx.word(0))
+    before = ctx.block.emit("OpAtomicCompareExchange", ctx.uint, *operands)
+    won = ctx.block.emit("OpIEqual", writer.type_bool(), before, ctx.word(0))
+    inner = function.label()
+    ctx.block.selection_merge(inner)
+    ctx.block.branch_conditional(won, claimed, inner)
+    ctx.open(claimed)
+    _store_report(ctx, op)
+    ctx.block.branch(inner)
+    ctx.open(inner)
+    ctx.block.branch(merge)
+    ctx.open(merge)
+
+
+def _store_report(ctx: Context, op: Op) -> None:
+    for axis in range(3):
+        ctx.block.emit_void("OpStore", _element(ctx, ctx.uint, 1 + axis), global_id_word(ctx, axis), "Aligned", 4)
+    for position, value in enumerate(op.operands[1 : 1 + _MOST_VALUES]):
+        bits = wide_bits(ctx, ctx.get(value), value.type)
+        pointer = _element(ctx, ctx.ulong, _FIRST_VALUE // 2 + position)
+        ctx.block.emit_void("OpStore", pointer, bits, "Aligned", 8)
+
+
+def wide_bits(ctx: Context, value: int, type_: Type) -> int:
+    """A scalar as 64 bits."""
+    dtype = dtype_of(type_)
+    if not dtype.is_float:
+        return convert(ctx, value, type_, Scalar(dtypes.i64))
+    if "f64" in ctx.caps.dtypes:
+        double = convert(ctx, value, type_, Scalar(dtypes.f64))
+        return ctx.block.emit("OpBitcast", ctx.ulong, double)
+    single = convert(ctx, value, type_, Scalar(dtypes.f32))
+    return _double_bits(ctx, ctx.block.emit("OpBitcast", ctx.uint, single))
+
+
+def _double_bits(ctx: Context, bits: int) -> int:
+    """The bits of the f64 equal to an f32, by integers; subnormals become zeros."""
+    block, writer = ctx.block, ctx.writer
+    truth, long = writer.type_bool(), ctx.ulong
+
+    def number(value: int) -> int:
+        return writer.constant(long, value)
+
+    wide = block.emit("OpUConvert", long, bits)
+    sign = block.emit("OpShiftLeftLogical", long, block.emit("OpBitwiseAnd", long, wide, number(1 << 31)), number(32))
+    fraction = block.emit("OpBitwiseAnd", long, wide, number(0x7FFFFF))
+    exponent = block.emit("OpBitwiseAnd", long, wide, number(0x7F800000))
+    exponent = block.emit("OpShiftRightLogical", long, exponent, number(23))
+    special = block.emit("OpIEqual", truth, exponent, number(0xFF))
+    biased = block.emit("OpIAdd", long, exponent, number(896))
+    biased = block.emit("OpSelect", long, special, number(0x7FF), biased)
+    high = block.emit("OpShiftLeftLogical", long, biased, number(52))
+    low = block.emit("OpShiftLeftLogical", long, fraction, number(29))
+    zero = block.emit("OpIEqual", truth, exponent, number(0))
+    magnitude = block.emit("OpSelect", long, zero, number(0), block.emit("OpBitwiseOr", long, high, low))
+    return block.emit("OpBitwiseOr", long, sign, magnitude)
+
+
+HANDLERS: dict[OpName, Callable[[Context, Op], None]] = {"report": _report}

@@ -1,0 +1,101 @@
+"""What a kernel needs of its device.
+
+Enters: a finished module's capabilities, sizes. Leaves: feature names for the artifact, execution modes of float
+controls. Raises FeatureError, with the kernel's name and what it needs in words, when the device lacks something.
+"""
+
+from __future__ import annotations
+
+import math
+
+from vkjit.errors import FeatureError
+
+from .context import Context
+
+__all__ = ["check_features", "check_sizes", "execution_modes"]
+
+_FEATURES = {
+    "Int8": ("int8", "arithmetic on i8 and u8"),
+    "Int16": ("int16", "arithmetic on i16 and u16"),
+    "Int64": ("int64", "64-bit integers"),
+    "Float16": ("float16", "arithmetic on f16"),
+    "Float64": ("float64", "f64"),
+    "StorageBuffer8BitAccess": ("storage_8bit", "arrays of 8-bit elements"),
+    "StorageBuffer16BitAccess": ("storage_16bit", "arrays of 16-bit elements"),
+    "PhysicalStorageBufferAddresses": ("buffer_device_address", "buffer device addresses"),
+    "VulkanMemoryModel": ("memory_model", "the Vulkan memory model"),
+    "VulkanMemoryModelDeviceScope": ("memory_model_device_scope", "memory ordering at device scope"),
+    "GroupNonUniform": ("subgroup_basic", "subgroups"),
+    "GroupNonUniformVote": ("subgroup_vote", "subgroup votes"),
+    "GroupNonUniformArithmetic": ("subgroup_arithmetic", "subgroup arithmetic"),
+    "GroupNonUniformBallot": ("subgroup_ballot", "subgroup ballots"),
+    "GroupNonUniformShuffle": ("subgroup_shuffle", "subgroup shuffles"),
+    "CooperativeMatrixKHR": ("cooperative_matrix", "cooperative matrices"),
+    "BFloat16TypeKHR": ("bfloat16", "bf16 as a type of its own"),
+    "BFloat16CooperativeMatrixKHR": ("bfloat16_cooperative_matrix", "cooperative matrices of bf16"),
+}
+"""Capability to (feature, in words). Features of atomics are noted where they are emitted: they differ by memory."""
+
+_WORDS = {
+    "int64_atomics": "64-bit atomics on arrays",
+    "int64_shared_atomics": "64-bit atomics on shared memory",
+}
+
+_MODES = (
+    ("SignedZeroInfNanPreserve", "signed_zero_inf_nan"),
+    ("RoundingModeRTE", "rte"),
+    ("DenormPreserve", "denorm_preserve"),
+)
+
+
+def check_sizes(ctx: Context, local_size: tuple[int, int, int]) -> None:
+    """The workgroup has to fit the device, and full subgroups where subgroups are used."""
+    caps, name = ctx.caps, ctx.kernel.name
+    count = math.prod(local_size)
+    if count > caps.max_invocations or any(n > most for n, most in zip(local_size, caps.max_local_size, strict=True)):
+        raise FeatureError(
+            f"kernel {name}: a workgroup of {local_size} is too large for this device, which runs at most "
+            f"{caps.max_invocations} invocations, {caps.max_local_size} along the axes: choose a smaller local="
+        )
+    if ctx.kernel.attrs.get("subgroups") and count % ctx.subgroup_size:
+        raise FeatureError(
+            f"kernel {name} uses subgroups of {ctx.subgroup_size} invocations: its workgroup size {count} has to be a "
+            "multiple of that"
+        )
+
+
+def execution_modes(ctx: Context) -> None:
+    """Float controls for the widths in use, where the device has them for all of these; reconvergence for subgroups.
+
+    They bind drivers to more than the defaults: with RoundingModeRTE, NVIDIA's division of f32 is correctly rounded
+    (2 ULP without) and slower, so `fast_math` does without them.
+    """
+    writer, features = ctx.writer, ctx.caps.features
+    widths = sorted({info.bits for info in writer.types.values() if info.kind == "float"})
+    for mode, feature in () if ctx.kernel.attrs.get("fast_math") else _MODES:
+        if all(f"{feature}_f{width}" in features for width in widths):
+            for width in widths:
+                writer.execution_mode(ctx.function, mode, width)
+                ctx.features.add(f"{feature}_f{width}")
+    if ctx.kernel.attrs.get("subgroups") and "maximal_reconvergence" in features:
+        writer.execution_mode(ctx.function, "MaximallyReconvergesKHR")
+        ctx.features.add("maximal_reconvergence")
+
+
+def check_features(ctx: Context, shared_bytes: int) -> frozenset[str]:
+    """The features that the kernel needs; FeatureError for those that are missing."""
+    caps, name = ctx.caps, ctx.kernel.name
+    needed = dict.fromkeys(ctx.features, "")
+    for capability in ctx.writer.requirements()[0]:
+        if capability in _FEATURES:
+            feature, words = _FEATURES[capability]
+            needed[feature] = words
+    missing = sorted(feature for feature in needed if feature not in caps.features)
+    if missing:
+        words = ", ".join(f"{needed[feature] or _WORDS.get(feature, feature)} ({feature})" for feature in missing)
+        raise FeatureError(f"kernel {name} needs {words}, which this device lacks")
+    if shared_bytes > caps.shared_bytes:
+        raise FeatureError(
+            f"kernel {name} needs {shared_bytes} bytes of shared memory; this device has {caps.shared_bytes}"
+        )
+    return frozenset(needed)

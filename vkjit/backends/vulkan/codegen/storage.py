@@ -1,0 +1,106 @@
+"""How values look in memory.
+
+Enters: values and element types. Leaves: the SPIR-V types of elements in memory, and conversions to and from them.
+Holds: in buffers and shared memory a bool is a byte and a bf16 16 bits (32-bit words in shared memory of devices
+without such types); arrays in shared memory are integers, of 32 bits or more, where their atomics need it.
+"""
+
+from __future__ import annotations
+
+from vkjit import dtypes
+from vkjit.dtypes import DType
+from vkjit.errors import InternalError
+from vkjit.ir.core import Value
+from vkjit.ir.types import Array, Type
+
+from .context import Context, dtype_of, lanes_of
+from .conversions import bits_to_value, round_to_bf16, value_to_bits
+
+__all__ = ["array_type", "from_memory", "stored_type", "to_memory", "variable_stored"]
+
+
+def array_type(array: Value) -> Array:
+    """The array type of a value; InternalError when it has another."""
+    kind = array.type
+    if not isinstance(kind, Array):
+        raise InternalError(f"expected an array, found {kind}")
+    return kind
+
+
+def _stored_scalar(ctx: Context, dtype: DType, space: str) -> int:
+    """The type of one element in memory, from its dtype."""
+    if dtype.kind == "bool":
+        if space == "local":
+            return ctx.writer.type_bool()
+        return ctx.writer.type_int(8 if space == "global" or "u8" in ctx.caps.dtypes else 32)
+    if dtype is dtypes.bf16:
+        if space == "local":
+            return ctx.writer.type_float(32)
+        return ctx.writer.type_int(16 if space == "global" or "u16" in ctx.caps.dtypes else 32)
+    return ctx.scalar_type(dtype)
+
+
+def stored_type(ctx: Context, element: Type, space: str) -> int:
+    """The type of one element in a global, shared or local array."""
+    return ctx.shaped(_stored_scalar(ctx, dtype_of(element), space), lanes_of(element))
+
+
+def variable_stored(ctx: Context, root: Value) -> int:
+    """The element type of a shared or local array's variable: integers where float atomics need them."""
+    array = array_type(root)
+    dtype = dtype_of(array.element)
+    if dtype.bits < 32 and ctx.usage.atomics.get(root):
+        return ctx.uint  # atomics need words
+    if dtype.is_float and not _native_atomics(ctx, root, dtype):
+        return ctx.shaped(ctx.writer.type_int(dtype.bits), lanes_of(array.element))
+    return stored_type(ctx, array.element, array.space)
+
+
+def _native_atomics(ctx: Context, root: Value, dtype: DType) -> bool:
+    """Can all atomic operations on this shared array act on floats?"""
+    return all(
+        op.name == "atomic" and op.attrs["op"] == "add" and f"float{dtype.bits}_shared_atomic_add" in ctx.caps.features
+        for op in ctx.usage.atomics.get(root, ())
+    )
+
+
+def to_memory(ctx: Context, value: int, element: Type, stored: int, rounded: bool) -> int:
+    """A value as it is stored."""
+    dtype, lanes = dtype_of(element), lanes_of(element)
+    carrier = ctx.type(element)
+    if carrier == stored:
+        return value
+    block = ctx.block
+    if dtype.kind == "bool":
+        words = ctx.shaped(ctx.uint, lanes)
+        one, zero = ctx.number(ctx.uint, 1, lanes), ctx.number(ctx.uint, 0, lanes)
+        word = block.emit("OpSelect", words, value, one, zero)
+        return word if words == stored else block.emit("OpUConvert", stored, word)
+    if dtype is dtypes.bf16:
+        words = ctx.shaped(ctx.uint, lanes)
+        bits = block.emit("OpBitcast", words, value if rounded else round_to_bf16(ctx, value, lanes))
+        word = block.emit("OpShiftRightLogical", words, bits, ctx.number(ctx.uint, 16, lanes))
+        return word if words == stored else block.emit("OpUConvert", stored, word)
+    if dtype.bits < ctx.writer.info(stored).bits and lanes == 1:
+        return block.emit("OpUConvert", stored, value_to_bits(ctx, value, element)[0])
+    return block.emit("OpBitcast", stored, value)
+
+
+def from_memory(ctx: Context, value: int, element: Type, stored: int) -> int:
+    """A value from what was loaded."""
+    dtype, lanes = dtype_of(element), lanes_of(element)
+    carrier = ctx.type(element)
+    if carrier == stored:
+        return value
+    block = ctx.block
+    words = ctx.shaped(ctx.uint, lanes)
+    if dtype.kind == "bool":
+        word = value if words == stored else block.emit("OpUConvert", words, value)
+        return block.emit("OpINotEqual", carrier, word, ctx.number(ctx.uint, 0, lanes))
+    if dtype is dtypes.bf16:
+        word = value if words == stored else block.emit("OpUConvert", words, value)
+        bits = block.emit("OpShiftLeftLogical", words, word, ctx.number(ctx.uint, 16, lanes))
+        return block.emit("OpBitcast", carrier, bits)
+    if dtype.bits < ctx.writer.info(stored).bits and lanes == 1:
+        return bits_to_value(ctx, block.emit("OpUConvert", ctx.writer.type_int(dtype.bits), value), element)
+    return block.emit("OpBitcast", carrier, value)

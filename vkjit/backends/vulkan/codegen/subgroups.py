@@ -1,0 +1,305 @@
+"""Operations among the invocations of a subgroup.
+
+Enters: `sg_*` operations. Leaves: shuffles, votes, native reductions. Holds:
+
+- Float sums and products run as a butterfly of ascending strides (lane ^ 1, ^ 2, ^ 4...), so their bits don't depend
+  on the device; native float reductions only in `fast_math` kernels. All invocations are active there (collectives
+  stand in uniform control flow, subgroups are full); an operation with the attribute `partial` is native instead.
+- Integer reductions are exact in any order: native where that is fast. Float minima and maxima run on integers of the
+  same order.
+- Scans of floats double their stride at each step: lane i adds lane i - 1, then i - 2, i - 4...
+- Shuffles move 32-bit words: narrower values travel widened, wider ones as two words; no extended types are needed.
+- A lane below is reached by a shuffle with a computed lane: shuffle-up by a constant is faulty on one driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from vkjit import dtypes
+from vkjit.dtypes import DType
+from vkjit.errors import InternalError
+from vkjit.ir.core import Op, Value
+from vkjit.ir.ops import OpName
+from vkjit.ir.types import Scalar, Type
+
+from .context import Context, dtype_of, lanes_of
+from .conversions import round_to_bf16
+from .ids import lane_word
+from .min_max import float_to_ordered, ordered_extreme, ordered_to_float
+
+__all__ = ["HANDLERS"]
+
+_NATIVE = {
+    "add": ("IAdd", "IAdd", "FAdd"),
+    "mul": ("IMul", "IMul", "FMul"),
+    "min": ("SMin", "UMin", "FMin"),
+    "max": ("SMax", "UMax", "FMax"),
+    "and": ("BitwiseAnd", "BitwiseAnd", ""),
+    "or": ("BitwiseOr", "BitwiseOr", ""),
+    "xor": ("BitwiseXor", "BitwiseXor", ""),
+}
+"""Reduction to the instruction's name after OpGroupNonUniform for signed, unsigned, float."""
+
+_STEP = {
+    "add": ("OpIAdd", "OpFAdd"),
+    "mul": ("OpIMul", "OpFMul"),
+    "and": ("OpBitwiseAnd", ""),
+    "or": ("OpBitwiseOr", ""),
+    "xor": ("OpBitwiseXor", ""),
+}
+
+_I32, _U32, _F32, _BOOL = (Scalar(dtype) for dtype in (dtypes.i32, dtypes.u32, dtypes.f32, dtypes.boolean))
+
+
+def _scope(ctx: Context) -> int:
+    return ctx.writer.scope("Subgroup")
+
+
+# Moving values between lanes
+
+Move = Callable[[int, int], int]
+"""(SPIR-V type of 32 bits, value) to the value of another lane."""
+
+
+def _moved(ctx: Context, value: int, type_: Type, move: Move) -> int:
+    """A value of any type from another lane."""
+    lanes = lanes_of(type_)
+    if lanes == 1:
+        return _moved_scalar(ctx, value, dtype_of(type_), move)
+    scalar = Scalar(dtype_of(type_))
+    parts = [ctx.block.emit("OpCompositeExtract", ctx.type(scalar), value, lane) for lane in range(lanes)]
+    moved = [_moved_scalar(ctx, part, scalar.dtype, move) for part in parts]
+    return ctx.block.emit("OpCompositeConstruct", ctx.type(type_), *moved)
+
+
+def _moved_scalar(ctx: Context, value: int, dtype: DType, move: Move) -> int:
+    block, writer, own = ctx.block, ctx.writer, ctx.scalar_type(dtype)
+    if dtype.kind == "bool":
+        word = block.emit("OpSelect", ctx.uint, value, ctx.word(1), ctx.word(0))
+        return block.emit("OpINotEqual", own, move(ctx.uint, word), ctx.word(0))
+    bits = writer.info(own).bits
+    if bits == 32:
+        return move(own, value)
+    if bits == 64:
+        pair = writer.type_vector(ctx.uint, 2)
+        both = block.emit("OpBitcast", pair, value)
+        halves = [move(ctx.uint, block.emit("OpCompositeExtract", ctx.uint, both, half)) for half in (0, 1)]
+        return block.emit("OpBitcast", own, block.emit("OpCompositeConstruct", pair, *halves))
+    if dtype.is_float:
+        single = writer.type_float(32)
+        return block.emit("OpFConvert", own, move(single, block.emit("OpFConvert", single, value)))
+    return block.emit("OpUConvert", own, move(ctx.uint, block.emit("OpUConvert", ctx.uint, value)))
+
+
+def _by_xor(ctx: Context, mask: int) -> Move:
+    return lambda type_id, value: ctx.block.emit(
+        "OpGroupNonUniformShuffleXor", type_id, _scope(ctx), value, ctx.word(mask)
+    )
+
+
+def _by_lane(ctx: Context, lane: int) -> Move:
+    return lambda type_id, value: ctx.block.emit("OpGroupNonUniformShuffle", type_id, _scope(ctx), value, lane)
+
+
+def _lane_operand(ctx: Context, value: Value) -> int:
+    """A lane number of 32 bits."""
+    if value in ctx.narrow:
+        return ctx.narrow[value][0]
+    known = ctx.get(value)
+    return known if dtype_of(value.type).bits == 32 else ctx.block.emit("OpUConvert", ctx.uint, known)
+
+
+def _shuffle(ctx: Context, op: Op) -> None:
+    source, lane = op.operands
+    move = _by_lane(ctx, _lane_operand(ctx, lane))
+    ctx.values[op.result] = _moved(ctx, ctx.get(source), source.type, move)
+
+
+def _shuffle_xor(ctx: Context, op: Op) -> None:
+    source = op.operands[0]
+    ctx.values[op.result] = _moved(ctx, ctx.get(source), source.type, _by_xor(ctx, op.attrs["mask"]))
+
+
+# Reductions and scans
+
+
+def _working(ctx: Context, value: int, dtype: DType, name: str) -> tuple[int, Type]:
+    """The value in the type that the reduction runs in."""
+    if dtype.kind == "bool":
+        return ctx.block.emit("OpSelect", ctx.uint, value, ctx.word(1), ctx.word(0)), _U32
+    if dtype.is_float:
+        if name not in ("min", "max") or ctx.kernel.attrs.get("fast_math"):
+            return value, Scalar(dtype)
+        key = float_to_ordered(ctx, value, Scalar(dtype), name)
+        bits = ctx.writer.info(ctx.writer.type_of(key)).bits
+        if bits == 16:
+            return ctx.block.emit("OpSConvert", ctx.uint, key), _I32
+        return key, Scalar(dtypes.i64) if bits == 64 else _I32
+    if dtype.bits < 32:
+        opname = "OpSConvert" if dtype.is_signed else "OpUConvert"
+        return ctx.block.emit(opname, ctx.uint, value), _I32 if dtype.is_signed else _U32
+    return value, Scalar(dtype)
+
+
+def _unworked(ctx: Context, value: int, working: Type, dtype: DType) -> int:
+    """The inverse of `_working`."""
+    if dtype.kind == "bool":
+        return ctx.block.emit("OpINotEqual", ctx.type(_BOOL), value, ctx.word(0))
+    if dtype_of(working) is dtype:
+        return value
+    if not dtype.is_float:
+        return ctx.block.emit("OpUConvert", ctx.scalar_type(dtype), value)
+    if dtype.bits == 16 and dtype is not dtypes.bf16:
+        value = ctx.block.emit("OpUConvert", ctx.writer.type_int(16), value)
+    return ordered_to_float(ctx, value, Scalar(dtype))
+
+
+def _native_name(ctx: Context, op: Op, dtype: DType, name: str) -> str:
+    """The native instruction to take; "" for the butterfly."""
+    signed, unsigned, float_ = _NATIVE[name]
+    spelling = float_ if dtype.is_float else signed if dtype.is_signed else unsigned
+    if op.attrs.get("partial"):
+        return f"OpGroupNonUniform{spelling}"
+    if "subgroup_arithmetic" not in ctx.caps.features or "slow_subgroup_arithmetic" in ctx.caps.quirks:
+        return ""
+    if dtype.is_float:
+        usable = bool(ctx.kernel.attrs.get("fast_math")) and dtype.bits == 32
+    else:
+        usable = dtype.bits == 32
+    return f"OpGroupNonUniform{spelling}" if usable else ""
+
+
+def _step(ctx: Context, name: str, a: int, b: int, type_: Type, op: Op) -> int:
+    """One combination of two lanes' values."""
+    dtype = dtype_of(type_)
+    if name in ("min", "max"):
+        if dtype.is_float:
+            return ctx.block.glsl(f"N{name.capitalize()}", ctx.type(type_), a, b)
+        return ordered_extreme(ctx, name, a, b, type_)
+    value = ctx.block.emit(_STEP[name][dtype.is_float], ctx.type(type_), a, b)
+    if dtype.is_float and ctx.exact(op):
+        ctx.writer.decorate(value, "NoContraction")
+    return round_to_bf16(ctx, value) if dtype is dtypes.bf16 else value
+
+
+def _per_lane(ctx: Context, op: Op, function: Callable[[Context, Op, int, DType, str], int]) -> None:
+    """Applies a reduction or scan to each component of a vector."""
+    type_, name = op.operands[0].type, op.attrs["op"]
+    dtype, lanes, value = dtype_of(type_), lanes_of(type_), ctx.get(op.operands[0])
+    if name not in _NATIVE:
+        raise InternalError(f"{op.name} at {op.loc}: no reduction is called {name!r}")
+    if lanes == 1:
+        ctx.values[op.result] = function(ctx, op, value, dtype, name)
+        return
+    scalar = ctx.scalar_type(dtype)
+    parts = [ctx.block.emit("OpCompositeExtract", scalar, value, lane) for lane in range(lanes)]
+    done = [function(ctx, op, part, dtype, name) for part in parts]
+    ctx.values[op.result] = ctx.block.emit("OpCompositeConstruct", ctx.type(type_), *done)
+
+
+def _reduce_scalar(ctx: Context, op: Op, value: int, dtype: DType, name: str) -> int:
+    value, working = _working(ctx, value, dtype, name)
+    native = _native_name(ctx, op, dtype_of(working), name)
+    if native:
+        value = ctx.block.emit(native, ctx.type(working), _scope(ctx), "Reduce", value)
+        return _unworked(ctx, value, working, dtype)
+    stride = 1
+    while stride < ctx.subgroup_size:
+        other = _moved(ctx, value, working, _by_xor(ctx, stride))
+        value = _step(ctx, name, value, other, working, op)
+        stride *= 2
+    return _unworked(ctx, value, working, dtype)
+
+
+def _identity(ctx: Context, name: str, type_: Type) -> int:
+    """What an exclusive scan gives the first lane."""
+    dtype = dtype_of(type_)
+    if name in ("min", "max"):
+        if dtype.is_float:
+            return ctx.constant(type_, float("inf") if name == "min" else float("-inf"))
+        least = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
+        most = (1 << (dtype.bits - 1 if dtype.is_signed else dtype.bits)) - 1
+        return ctx.constant(type_, most if name == "min" else least)
+    return ctx.constant(type_, {"mul": 1, "and": -1}.get(name, 0))
+
+
+def _scan_scalar(ctx: Context, op: Op, value: int, dtype: DType, name: str) -> int:
+    value, working = _working(ctx, value, dtype, name)
+    exclusive = bool(op.attrs["exclusive"])
+    native = _native_name(ctx, op, dtype_of(working), name)
+    if native and not (exclusive and working != Scalar(dtype)):
+        kind = "ExclusiveScan" if exclusive else "InclusiveScan"
+        value = ctx.block.emit(native, ctx.type(working), _scope(ctx), kind, value)
+        return _unworked(ctx, value, working, dtype)
+    stride = 1
+    while stride < ctx.subgroup_size:
+        below, valid = _below(ctx, value, working, stride)
+        joined = _step(ctx, name, below, value, working, op)
+        value = ctx.block.emit("OpSelect", ctx.type(working), valid, joined, value)
+        stride *= 2
+    value = _unworked(ctx, value, working, dtype)
+    if not exclusive:
+        return value
+    own: Type = Scalar(dtype)
+    below, valid = _below(ctx, value, own, 1)
+    first = ctx.constant(_BOOL, name == "and") if dtype.kind == "bool" else _identity(ctx, name, own)
+    return ctx.block.emit("OpSelect", ctx.type(own), valid, below, first)
+
+
+def _below(ctx: Context, value: int, type_: Type, stride: int) -> tuple[int, int]:
+    """(value of the lane `stride` below, is there one?)."""
+    lane = lane_word(ctx)
+    step = ctx.word(stride)
+    source = ctx.once(("lane_below", stride), lambda entry: entry.emit("OpISub", ctx.uint, lane, step))
+    masked = ctx.once(
+        ("lane_below_masked", stride),
+        lambda entry: entry.emit("OpBitwiseAnd", ctx.uint, source, ctx.word(ctx.subgroup_size - 1)),
+    )
+    truth = ctx.writer.type_bool()
+    valid = ctx.once(("has_below", stride), lambda entry: entry.emit("OpUGreaterThanEqual", truth, lane, step))
+    return _moved(ctx, value, type_, _by_lane(ctx, masked)), valid
+
+
+def _reduce(ctx: Context, op: Op) -> None:
+    _per_lane(ctx, op, _reduce_scalar)
+
+
+def _scan(ctx: Context, op: Op) -> None:
+    _per_lane(ctx, op, _scan_scalar)
+
+
+# Votes
+
+
+def _vote(opname: str) -> Callable[[Context, Op], None]:
+    def lower(ctx: Context, op: Op) -> None:
+        operands: list[Any] = [ctx.get(operand) for operand in op.operands]
+        ctx.values[op.result] = ctx.block.emit(opname, ctx.writer.type_bool(), _scope(ctx), *operands)
+
+    return lower
+
+
+def _ballot(ctx: Context, op: Op) -> None:
+    writer, block = ctx.writer, ctx.block
+    mask = block.emit("OpGroupNonUniformBallot", writer.type_vector(ctx.uint, 4), _scope(ctx), ctx.get(op.operands[0]))
+    words = [block.emit("OpCompositeExtract", ctx.uint, mask, word) for word in (0, 1)]
+    if dtype_of(op.attrs["type"]).bits == 32:
+        ctx.values[op.result] = words[0]
+        return
+    pair = block.emit("OpCompositeConstruct", writer.type_vector(ctx.uint, 2), *words)
+    ctx.values[op.result] = block.emit("OpBitcast", ctx.ulong, pair)
+
+
+HANDLERS: dict[OpName, Callable[[Context, Op], None]] = {
+    "sg_reduce": _reduce,
+    "sg_scan": _scan,
+    "sg_broadcast": _shuffle,
+    "sg_shuffle": _shuffle,
+    "sg_shuffle_xor": _shuffle_xor,
+    "sg_any": _vote("OpGroupNonUniformAny"),
+    "sg_all": _vote("OpGroupNonUniformAll"),
+    "sg_elect": _vote("OpGroupNonUniformElect"),
+    "sg_ballot": _ballot,
+}

@@ -1,0 +1,1 @@
+"""Vulkan runtime: devices, memory, queues, pipelines and launches. Knows no IR."""

@@ -1,0 +1,512 @@
+"""A Vulkan device: memory, queue, kernels, reports, as the layers above see them.
+
+Enters: a physical device. Leaves: an open `VulkanDevice`. Holds: everything that the device owns is destroyed once, by
+`close()` or at interpreter exit; a closed, lost or forked device answers every call with a DeviceError that says so;
+any thread may call anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vkjit.dtypes import DType
+from vkjit.errors import ArgumentError, DeviceError, DeviceLostError, FeatureError, OutOfMemoryError
+from vkjit.runtime.artifact import KernelArtifact
+from vkjit.runtime.capture import Entry
+from vkjit.runtime.device import Buffer, Device, LoadedKernel
+from vkjit.runtime.handles import Handle, close_at_exit, on_fork
+from vkjit.runtime.launch_recorder import Launching
+from vkjit.runtime.streams import DeviceStream
+
+from .cuda.share import CudaShare
+from .fast_path.fast_path import DirectEntry, DirectLaunch, DirectRecorder, Maker, Repeater
+from .features import enabling_chain, extensions_for
+from .gpu_clock import NVIDIA, CudaClock
+from .graph import QueueGraph
+from .memory.buffer import HostView, Storage, VulkanBuffer
+from .memory.suballocator import Memory
+from .memory.transfer import Transfer
+from .physical_device import DeviceInfo, Physical
+from .pipeline.disk_cache import Identity
+from .pipeline.pipeline import Pipelines, VulkanKernel
+from .printing import Prints
+from .queue.budgeted import DISPATCH_BASE, BudgetedQueue, time_budget
+from .queue.families import HardwareQueues
+from .queue.group import QueueGroup
+from .queue.queue import Queue
+from .queue.streams import QueueEvent, QueueStream, Timestamps
+from .queue.transfer_queue import CopyQueue
+from .reports import Reports
+
+__all__ = ["VulkanDevice"]
+
+_ARGUMENT_CHUNK = 64 << 10
+_ARGUMENT_ALIGNMENT = 64
+_SPIN_NS = 100_000
+"""How long to ask a GPU again and again before sleeping; a CPU device needs the processor for itself."""
+
+_open_devices: weakref.WeakSet[VulkanDevice] = weakref.WeakSet()
+
+
+class VulkanDevice(Device):
+    """An open Vulkan device. Raises FeatureError when it lacks what every kernel needs."""
+
+    def __init__(self, physical: Physical) -> None:
+        caps, info = physical.info.caps, physical.info
+        if info.missing or caps is None:
+            raise FeatureError(f"{info.name} can't run kernels: it lacks {', '.join(info.missing)}")
+        self.info: DeviceInfo = info
+        self.name, self.caps, self.index = info.name, caps, info.index
+        self._physical = physical
+        self._vulkan = physical.instance.vulkan
+        self._queues = HardwareQueues(physical)
+        self._time_budget = time_budget(caps)
+        self._handle = self._create()
+        device = self._handle.value
+        self._functions = self._vulkan.device_functions(physical.instance.functions, device)
+        self._group = QueueGroup()
+        self._group.exports = info.vendor == NVIDIA and "external_semaphore_fd" in physical.features
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._handle.close)
+            self._queue = self._open_queue(0)
+            undo.callback(self._queue.close)
+            identity = Identity.of(physical.properties)
+            self._pipelines = Pipelines(self._vulkan, self._functions, device, caps, identity)
+            self._pipelines.flags = DISPATCH_BASE if self._time_budget else 0
+            undo.pop_all()
+        memory = Memory(physical, self._functions, device, self._queues.indices)
+        self._storage = Storage(memory, self._queue, reuses=not caps.unified_memory)
+        self._current = _Current(QueueStream(self, self._queue, 0))
+        self._direct = DirectRecorder(self._queue, self._current, caps.max_groups)
+        self._timestamps: Timestamps | None = None
+        self._copying: Queue | None = None
+        self._transfer = Transfer(lambda: self._current.queue, self._storage, caps.unified_memory, self._copying_queue)
+        self._reports = Reports(self._queue, self._storage)
+        self._prints = Prints(self.allocate, self._transfer.fill, self._transfer.read)
+        self._arguments: dict[Queue, tuple[VulkanBuffer, int]] = {}
+        self._measured: QueueEvent | None = None
+        self._cuda: CudaShare | None = None
+        self._closing = False
+        self._clock = CudaClock(bytes.fromhex(info.uuid)) if CudaClock.wanted(info.vendor) else None
+        _open_devices.add(self)
+        close_at_exit(self)
+
+    def __repr__(self) -> str:
+        return f"<VulkanDevice {self.index}: {self.name}>"
+
+    def allocate(self, nbytes: int) -> VulkanBuffer:
+        if nbytes < 0:
+            raise DeviceError(f"a buffer of {nbytes} bytes: expected zero or more")
+        queue = self._current.queue
+        if nbytes in queue.kept and self._group.failure is None:
+            buffer = VulkanBuffer.again(self, queue, nbytes)
+            if buffer is not None:
+                return buffer
+        return self._storage.buffer(self, self._storage.memory.main, nbytes, queue)
+
+    def write(self, buffer: Buffer, offset: int, data: npt.NDArray[np.uint8]) -> None:
+        self._queue.check()
+        self._transfer.write(self._own(buffer), offset, data)
+
+    def read(self, buffer: Buffer, offset: int, out: npt.NDArray[np.uint8]) -> None:
+        """As in `Device`; raises what kernels reported since the last check."""
+        self._queue.check()
+        self._prints.flush()
+        if self._reports.outstanding:
+            self._reports.check()
+        self._transfer.read(self._own(buffer), offset, out)
+
+    def copy(self, source: Buffer, source_offset: int, target: Buffer, target_offset: int, nbytes: int) -> None:
+        self._queue.check()
+        self._transfer.copy(self._own(source), source_offset, self._own(target), target_offset, nbytes)
+
+    def fill(self, buffer: Buffer, offset: int, nbytes: int, pattern: int) -> None:
+        self._queue.check()
+        self._transfer.fill(self._own(buffer), offset, nbytes, pattern)
+
+    def load(self, artifact: KernelArtifact) -> VulkanKernel:
+        self._queue.check()
+        return self._pipelines.load(self._queue, artifact)
+
+    def launch(
+        self,
+        kernel: LoadedKernel,
+        groups: tuple[int, int, int],
+        block: bytes,
+        reads: Sequence[Buffer],
+        writes: Sequence[Buffer],
+    ) -> None:
+        """As in `Device`. A report field in the block is overwritten with the address of the launch's own slot."""
+        if kernel.__class__ is not VulkanKernel or kernel.queue is not self._queue:
+            raise self._not_ours(kernel)
+        queue = self._current.queue
+        x, y, z = groups
+        limit = self.caps.max_groups
+        if x > limit[0] or y > limit[1] or z > limit[2] or x <= 0 or y <= 0 or z <= 0:
+            if self._is_empty(kernel, groups):
+                return
+        artifact = kernel.artifact
+        if len(block) != artifact.block_size:
+            raise DeviceError(
+                f"kernel {artifact.name} takes {artifact.block_size} bytes of arguments, {len(block)} were given"
+            )
+        if kernel.print_offset < 0:
+            self._record(queue, kernel, groups, block, reads, writes)
+            return
+        printed, place = self._prints.begin(), kernel.print_offset
+        block = block[:place] + printed.address.to_bytes(8, "little") + block[place + 8 :]
+        try:
+            self._record(queue, kernel, groups, block, reads, [*writes, printed])
+        finally:  # an interruption may come when it was recorded
+            self._prints.pending.append((artifact, printed))
+
+    def _record(
+        self,
+        queue: Queue,
+        kernel: VulkanKernel,
+        groups: tuple[int, int, int],
+        block: bytes,
+        reads: Sequence[Buffer],
+        writes: Sequence[Buffer],
+    ) -> None:
+        """Records a launch, with a slot for what it reports and memory for its arguments where it needs them."""
+        # The sequences are typed as any device's buffers; the queue makes sure that each is ours.
+        indirect = kernel.artifact.indirect
+        if kernel.report_offset < 0 and not indirect:
+            queue.dispatch(kernel, groups, block, reads, writes)  # type: ignore[arg-type]
+            return
+        with queue.lock:
+            queue.check()
+            if kernel.report_offset >= 0:
+                block = self._reports.patch(kernel, block)
+            if not indirect:
+                queue.dispatch(kernel, groups, block, reads, writes)  # type: ignore[arg-type]
+                return
+            address = self._placed(queue, block)
+            try:
+                queue.dispatch(kernel, groups, address, reads, writes)  # type: ignore[arg-type]
+            finally:  # the launch may have gone into a later submission than the one that was open
+                chunk = self._arguments[queue][0]
+                if kernel.user is queue:
+                    chunk.last_use = max(chunk.last_use, kernel.last_use)
+
+    def direct(self, kernel: LoadedKernel, launch: DirectLaunch) -> DirectEntry | None:
+        """As in `Device`."""
+        if kernel.__class__ is not VulkanKernel or kernel.queue is not self._queue:
+            raise self._not_ours(kernel)
+        if kernel.print_offset >= 0 or kernel.artifact.indirect:
+            return None
+        claim = functools.partial(self._reports.claim, kernel) if kernel.report_offset >= 0 else None
+        return self._direct.entry(kernel, launch, claim)
+
+    def repeater(self, launch: Launching) -> Repeater | None:
+        """As in `Device`."""
+        found = self._repeated(launch)
+        return None if found is None else self._direct.repeater(found[0], launch, found[1])
+
+    def maker(self, launch: Launching, given: int, made: tuple[int, DType, Any] | None) -> Maker | None:
+        """As in `Device`."""
+        found = self._repeated(launch)
+        if found is None:
+            return None
+        array = None if made is None else (self, VulkanBuffer.again, *made)
+        return self._direct.maker(found[0], launch, found[1], given, array)
+
+    def _repeated(self, launch: Launching) -> tuple[VulkanKernel, Callable[[], int] | None] | None:
+        """The kernel, and what claims a slot for its report; None where it has no short way."""
+        kernel = launch.kernel
+        if not isinstance(kernel, VulkanKernel) or kernel.queue is not self._queue:
+            raise self._not_ours(kernel)
+        if kernel.print_offset >= 0 or kernel.artifact.indirect:
+            return None
+        return kernel, functools.partial(self._reports.claim, kernel) if kernel.report_offset >= 0 else None
+
+    def watch(self, watcher: object, watching: bool) -> None:
+        """As in `Device`."""
+        self._group.watch(watcher, watching)
+
+    def synchronize(self) -> None:
+        self._queue.check()
+        self._prints.flush()
+        if self._reports.outstanding:
+            self._reports.check()
+        else:
+            self._group.wait_all()
+
+    def flush(self) -> None:
+        """Sends what is recorded to the device without waiting."""
+        self._queue.check()
+        for queue in list(self._group.queues):
+            queue.flush()
+
+    def close(self) -> None:
+        if self._handle.closed or self._group.abandoned:
+            return
+        self._closing = True  # also where Ctrl-C ends this half way; then the next call, or the exit, does the rest
+        lost = self._group.failure
+        if lost is None:
+            with contextlib.suppress(DeviceError):
+                self._group.wait_all()
+                self._pipelines.save()
+        with self._queue.lock:
+            self._group.fail(lost or DeviceError(f"{self.name} was closed: open it again to use it"))
+            if self._handle.closed:
+                return
+            self._functions.vkDeviceWaitIdle(self._handle.value)
+            if self._timestamps is not None:
+                self._timestamps.close()
+            self._pipelines.close()
+            for queue in self._group.queues:
+                queue.close()
+            self._storage.memory.close()
+            self._handle.close()
+        if self._cuda is not None:
+            self._cuda.close()
+        if self._clock is not None:
+            self._clock.close()
+
+    @property
+    def cuda(self) -> CudaShare:
+        """The device's memory as CUDA sees it. Raises FeatureError where the two can't share."""
+        with self._group.lock:
+            self._group.check()
+            if self._cuda is None:
+                self._cuda = CudaShare(self)
+            return self._cuda
+
+    @property
+    def closed(self) -> bool:
+        """True when the device can't be used any more because it was closed or lost."""
+        return (
+            self._handle.closed or self._closing or isinstance(self._group.failure, (DeviceLostError, OutOfMemoryError))
+        )
+
+    @property
+    def report_address(self) -> int:
+        """Address of the first report slot; launches replace the field by their own slot's address."""
+        with self._queue.lock:
+            self._queue.check()
+            return self._reports.address
+
+    def host_array(self, nbytes: int) -> npt.NDArray[np.uint8]:
+        """As in `Device`: memory that copies reach at the full speed of the bus, as far as there is much of it."""
+        return self._transfer.host_array(nbytes)
+
+    def host_view(self, buffer: Buffer) -> npt.NDArray[np.uint8] | None:
+        """As in `Device`. The view keeps the buffer alive, but not past `close()` of the buffer or the device."""
+        own = self._own(buffer)
+        if not self.caps.unified_memory or own.bytes is None:
+            return None
+        return np.asarray(HostView(own))
+
+    def memory_stats(self) -> dict[str, int]:
+        """As in `Device`, and how much of what is reserved is `free`, the `largest_free` range of that."""
+        return self._storage.stats()
+
+    def reset_peak_memory(self) -> None:
+        with self._group.lock:
+            self._storage.let_go()
+            self._group.poll()
+            self._storage.memory.reset_peak()
+
+    def empty_cache(self) -> None:
+        """Gives memory that no buffer uses back to the driver."""
+        self._storage.trim()
+
+    def pipeline_cache_data(self) -> bytes:
+        """The driver's pipeline cache with a header of ours, for `restore_pipeline_cache` in a later process."""
+        self._queue.check()
+        return self._pipelines.cache_data()
+
+    def restore_pipeline_cache(self, data: bytes) -> bool:
+        """Starts with the pipeline cache of an earlier process; False, and nothing happens, where the data is damaged, or
+        of another device or driver.
+        """
+        self._queue.check()
+        with self._queue.lock:
+            return self._pipelines.restore_cache(data)
+
+    def kernel_statistics(self, artifact: KernelArtifact) -> dict[str, int | float]:
+        """What the driver tells of the compiled kernel (registers, spills, code size, under its own names).
+
+        Compiles the kernel once more. Empty where the device lacks "pipeline_executable_properties".
+        """
+        self._queue.check()
+        return self._pipelines.statistics(artifact)
+
+    def open_stream(self, priority: int = 0, copies: bool = False) -> QueueStream:
+        """As in `Device`."""
+        self._group.check()
+        return QueueStream(self, self._open_queue(priority, copies), priority)
+
+    def open_event(self, timing: bool = False) -> QueueEvent:
+        """As in `Device`."""
+        return QueueEvent(self, timing)
+
+    @property
+    def stream(self) -> QueueStream:
+        """As in `Device`."""
+        return self._current.stream
+
+    @stream.setter
+    def stream(self, stream: DeviceStream) -> None:
+        if not isinstance(stream, QueueStream) or stream.device is not self:
+            raise ArgumentError(f"a stream of another device was given to {self.name}")
+        self._current.stream, self._current.queue = stream, stream.queue
+
+    def check_reports_of(self, queue: Queue) -> None:
+        """Waits for one queue; raises what kernels reported, which takes waiting for all of them."""
+        queue.check()
+        self._prints.flush()
+        if self._reports.outstanding:
+            self._reports.check()
+        else:
+            queue.wait_all()
+
+    @property
+    def timestamps(self) -> Timestamps:
+        """The device's timestamps. Raises FeatureError where it has none."""
+        with self._group.lock:
+            if self._timestamps is None:
+                period = float(self._physical.properties.base.limits.timestampPeriod)
+                self._timestamps = Timestamps(
+                    self._vulkan, self._functions, self._handle.value, period, self._queues.compute.timestamp_bits
+                )
+            return self._timestamps
+
+    def make_graph(self, entries: list[Entry]) -> QueueGraph:
+        """As in `Device`."""
+        return QueueGraph(self, entries)
+
+    def argument_memory(self, nbytes: int, queue: Queue) -> VulkanBuffer:
+        """Memory for an argument block that outlives a launch, at home in a queue."""
+        return self._storage.buffer(None, self._storage.memory.arguments, nbytes, queue)
+
+    def report_memory(self, nbytes: int) -> VulkanBuffer:
+        """See `Reports.memory`."""
+        return self._reports.memory(nbytes)
+
+    def watch_reports(self, slots: VulkanBuffer, owners: list[KernelArtifact]) -> None:
+        """See `Reports.watch`."""
+        self._reports.watch(slots, owners)
+
+    def time_begin(self) -> None:
+        """Starts measuring device time, in order with the launches made so far."""
+        self._measured = self.open_event(timing=True)
+        self._measured.record(self.stream)
+
+    def time_end(self) -> int:
+        """Nanoseconds that the device spent since `time_begin()`, up to the launches made so far. Waits for them."""
+        start, self._measured = self._measured, None
+        if start is None:
+            raise DeviceError("time_end() without time_begin()")
+        end = self.open_event(timing=True)
+        end.record(self.stream)
+        return end.nanoseconds_since(start)
+
+    def clock_ready(self) -> bool:
+        """Waits until the GPU's working clock is held, where that is needed; False when it can't be."""
+        return self._clock is None or self._clock.wait()
+
+    def _own(self, buffer: Buffer) -> VulkanBuffer:
+        home = buffer.queue if isinstance(buffer, VulkanBuffer) else None
+        if not isinstance(buffer, VulkanBuffer) or home is None or home.group is not self._group:
+            self._queue.check()
+            closed = isinstance(buffer, VulkanBuffer) and buffer.queue is None
+            what = "was used after it was closed" if closed else "belongs to another device: copy it over first"
+            raise DeviceError(f"a buffer given to {self.name} {what}")
+        return buffer
+
+    def _not_ours(self, kernel: LoadedKernel) -> DeviceError:
+        self._queue.check()
+        closed = isinstance(kernel, VulkanKernel) and kernel.queue is None
+        what = "was closed" if closed else "was loaded on another device"
+        return DeviceError(f"kernel {kernel.artifact.name} {what}: load it on {self.name}")
+
+    def _is_empty(self, kernel: VulkanKernel, groups: tuple[int, int, int]) -> bool:
+        if min(groups) < 0 or any(n > limit for n, limit in zip(groups, self.caps.max_groups, strict=True)):
+            raise DeviceError(
+                f"kernel {kernel.artifact.name}: a grid of {groups} workgroups; {self.name} takes 0 to "
+                f"{self.caps.max_groups} per launch: cut it into several launches"
+            )
+        return min(groups) == 0
+
+    def _placed(self, queue: Queue, block: bytes) -> bytes:
+        """Puts an argument block into device-readable memory; the bytes of its address."""
+        size = (len(block) + _ARGUMENT_ALIGNMENT - 1) & -_ARGUMENT_ALIGNMENT
+        chunk, used = self._arguments.get(queue, (None, 0))
+        if chunk is None or used + size > chunk.nbytes:
+            if chunk is not None:
+                chunk.close()
+            pool = self._storage.memory.arguments
+            chunk, used = self._storage.buffer(None, pool, max(_ARGUMENT_CHUNK, size), queue), 0
+        self._arguments[queue] = chunk, used + size
+        chunk.last_use = queue.serial
+        chunk.chunk.bytes[used : used + len(block)] = np.frombuffer(block, dtype=np.uint8)
+        return (chunk.address + used).to_bytes(8, "little")
+
+    def _open_queue(self, priority: int, copying: bool = False) -> Queue:
+        device, spin = self._handle.value, 0 if self.caps.kind == "cpu" else _SPIN_NS
+        with self._group.lock:
+            handle, family = self._queues.next(self._functions, device, priority, copying)
+            parts = self._group, self._vulkan, self._functions, device, family.index, handle, spin
+            if copying:  # also where it shares hardware with kernels, so that programs fail alike on all devices
+                return CopyQueue(*parts)
+            return BudgetedQueue(*parts, seconds=self._time_budget) if self._time_budget else Queue(*parts)
+
+    def _copying_queue(self) -> Queue | None:
+        """The queue for large uploads beside kernels; None where the hardware has none that only copies."""
+        if self._queues.copying is None:
+            return None
+        with self._group.lock:
+            if self._copying is None:
+                self._copying = self._open_queue(0, copying=True)
+            return self._copying
+
+    def _create(self) -> Handle:
+        physical, vulkan, functions = self._physical, self._vulkan, self._physical.instance.functions
+        version = physical.info.api_version[:2]
+        chain = enabling_chain(vulkan, physical.features, physical.extensions, version)
+        names = [vulkan.text(name) for name in extensions_for(physical.features, physical.extensions, version)]
+        queues, owners = self._queues.create_infos()
+        info = vulkan.struct(
+            "VkDeviceCreateInfo",
+            pNext=chain[0],
+            queueCreateInfoCount=len(owners),
+            pQueueCreateInfos=queues,
+            enabledExtensionCount=len(names),
+            ppEnabledExtensionNames=vulkan.array("char *", names),
+        )
+        out = vulkan.ffi.new("VkDevice *")
+        result = functions.vkCreateDevice(physical.handle, info, vulkan.null, out)
+        vulkan.check(result, "vkCreateDevice", self.name)
+        device = out[0]
+        destroy = vulkan.device_functions(functions, device).vkDestroyDevice
+        return Handle("device", device, lambda handle: destroy(handle, vulkan.null))
+
+
+class _Current(threading.local):
+    """The stream that launches of this thread go to; each thread starts with the device's first."""
+
+    def __init__(self, stream: QueueStream) -> None:
+        self.stream = stream
+        self.queue = stream.queue
+
+
+def _forget() -> None:
+    for device in list(_open_devices):
+        device._group.abandon(
+            f"{device.name} was opened before this process was forked, and drivers don't survive a fork: "
+            "start processes with multiprocessing's 'spawn' method, or open devices only after the fork"
+        )
+
+
+on_fork(_forget)

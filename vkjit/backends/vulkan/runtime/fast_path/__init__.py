@@ -1,0 +1,1 @@
+"""Launch fast path: generated Python and machine code for repeated launches."""

@@ -1,0 +1,1 @@
+"""Device memory: blocks, suballocation, buffers and transfers."""

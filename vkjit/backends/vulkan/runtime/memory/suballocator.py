@@ -1,0 +1,345 @@
+"""Device memory: blocks from the driver, cut into buffers by a caching sub-allocator.
+
+Enters: sizes in bytes and a `Use`. Leaves: `Chunk`s with address, VkBuffer, offset and, where mapped, their bytes.
+Holds: making a buffer out of a block at hand costs no driver call; chunks start at multiples of 256 bytes; blocks stay
+reserved until `trim()`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vkjit.errors import DeviceError, OutOfMemoryError
+from vkjit.settings import switch
+
+from ..gpu_clock import NVIDIA
+from ..loader import Functions, Vulkan
+from ..physical_device import Physical
+from .block import OPAQUE_FD, USAGE, Block, HostBlock, MemoryKind, host_memory_types
+from .budget import Budget
+from .free_list import RangeAllocator
+
+__all__ = ["Block", "Chunk", "Memory", "Pool"]
+
+Bytes = npt.NDArray[np.uint8]
+
+DEVICE_LOCAL, HOST_VISIBLE, HOST_COHERENT, HOST_CACHED = 0x1, 0x2, 0x4, 0x8
+_BUFFER_INFO, _BUFFER_PROPERTIES = 1000071002, 1000071003
+_DEDICATED_ONLY, _EXPORTABLE = 0x1, 0x2
+_MIB = 1 << 20
+_FIRST_BLOCK, _LARGEST_SHARED_BLOCK = 4 * _MIB, 256 * _MIB
+_PINNED_BLOCK = 64 << 10
+_MOST_SPARE, _MOST_SPARE_BYTES = 64, 64 << 10
+"""Released chunks that are kept by their size, of each size, and the largest of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A part of a block: `nbytes` from `offset` on."""
+
+    pool: Pool
+    block: Block
+    offset: int
+    nbytes: int
+    address: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "address", self.block.address + self.offset)
+
+    @property
+    def bytes(self) -> Bytes:
+        """The mapped bytes; only where the pool's kind is mapped."""
+        if self.block.bytes is None:
+            raise DeviceError("this memory isn't visible to the host")
+        return self.block.bytes[self.offset : self.offset + self.nbytes]
+
+    def release(self) -> None:
+        """Returns the chunk to its pool; once, and only when the device is done with it."""
+        self.pool.release(self)
+
+
+class Pool:
+    """All blocks of one kind of memory."""
+
+    def __init__(
+        self,
+        kind: MemoryKind,
+        make_block: Callable[[MemoryKind, int, int], Block],
+        left: Callable[[int], int],
+        unit: int = 256,
+    ) -> None:
+        """`unit`: what the sizes of blocks are multiples of."""
+        self.kind = kind
+        self._unit = unit
+        self._make_block = make_block
+        self._left = left
+        self._ranges = RangeAllocator()
+        self._blocks: dict[int, Block] = {}
+        self._numbers = 0
+        self.allocated = self.peak = self.count = 0
+        self._spare: dict[int, list[Chunk]] = {}
+        """Chunks by size that were released and lie ready for the next of their size; free all the same."""
+        self.recent: dict[tuple[Any, int], dict[int, Any]] = {}
+        """What was dropped and is still in use, by queue and rounded size; see `buffer`."""
+
+    def rounded(self, nbytes: int) -> int:
+        """The bytes that a chunk of this size takes."""
+        return self._ranges.rounded(nbytes)
+
+    @property
+    def reserved(self) -> int:
+        """Bytes taken from the driver."""
+        return sum(block.size for block in self._blocks.values())
+
+    def free_sizes(self) -> list[int]:
+        """The sizes of the free ranges in the blocks at hand."""
+        self._merge()
+        return [size for _, _, size in self._ranges.free_ranges()]
+
+    def around(self, address: int, nbytes: int) -> tuple[Block, int] | None:
+        """The mapped block around this stretch of the process's memory, and where in it that begins; None where there is none."""
+        for block in list(self._blocks.values()):
+            if block.bytes is not None:
+                offset = address - block.bytes.ctypes.data
+                if offset >= 0 and offset + nbytes <= block.size:
+                    return block, offset
+        return None
+
+    def find(self, nbytes: int) -> Chunk | None:
+        """A chunk out of the blocks at hand, or None."""
+        spare, taken = self._spare.get(nbytes), self._ranges.rounded(nbytes)
+        if spare:
+            chunk = spare[-1]  # with no call up to the end of the function, where Ctrl-C could come in between
+            del spare[-1]
+        else:
+            place = self._ranges.allocate(nbytes)
+            if place is None and self._spare:
+                self._merge()
+                place = self._ranges.allocate(nbytes)
+            if place is None:
+                return None
+            try:
+                chunk = Chunk(self, self._blocks[place[0]], place[1], nbytes)
+            except BaseException:
+                self._ranges.release(*place, nbytes)
+                raise
+        self.count += 1
+        self.allocated += taken
+        if self.allocated > self.peak:
+            self.peak = self.allocated
+        return chunk
+
+    def grow(self, nbytes: int) -> None:
+        """Takes a block from the driver that has room for `nbytes`. Raises OutOfMemoryError."""
+        need = self._ranges.rounded(nbytes)
+        shared = min(max(_FIRST_BLOCK, self.reserved), _LARGEST_SHARED_BLOCK)
+        try:
+            self._add_block(max(shared, need))
+        except OutOfMemoryError:
+            if shared <= need:
+                raise
+            self._add_block(need)
+
+    def release(self, chunk: Chunk) -> None:
+        """Takes a chunk back."""
+        nbytes = chunk.nbytes
+        taken = self._ranges.rounded(nbytes)
+        spare = self._spare.setdefault(nbytes, []) if nbytes <= _MOST_SPARE_BYTES else None
+        kept = spare is not None and len(spare) < _MOST_SPARE
+        self.allocated -= taken
+        self.count -= 1
+        if spare is not None and kept:
+            spare.append(chunk)
+        else:
+            self._ranges.release(chunk.block.number, chunk.offset, nbytes)
+
+    def _merge(self) -> None:
+        """Makes what lies ready by size part of the free ranges around it."""
+        for row in self._spare.values():
+            while row:
+                chunk = row[-1]
+                del row[-1]
+                self._ranges.release(chunk.block.number, chunk.offset, chunk.nbytes)
+        self._spare.clear()
+
+    def trim(self) -> None:
+        """Gives blocks without chunks back to the driver."""
+        self._merge()
+        for number in [n for n in self._blocks if self._ranges.is_empty(n)]:
+            self._ranges.remove_arena(number)
+            self._blocks.pop(number).close()
+
+    def close(self) -> None:
+        """Gives all blocks back, whatever is in them."""
+        for block in self._blocks.values():
+            block.close()
+        self._blocks.clear()
+
+    def _add_block(self, size: int) -> None:
+        left = self._left(self.kind.heap)
+        if size > left:
+            raise OutOfMemoryError(f"{size} bytes are past what this process may take, {max(left, 0)} more")
+        size = -(-size // self._unit) * self._unit
+        self._numbers += 1
+        self._blocks[self._numbers] = self._make_block(self.kind, size, self._numbers)
+        self._ranges.add_arena(self._numbers, size)
+
+
+class Memory:
+    """The pools of a device.
+
+    `main` holds buffers; `upload` is written by the host and read by the device; `download` the other way round;
+    `arguments` is host-visible memory that kernels read directly. On unified memory all four are one pool. `pinned` is memory
+    of the process itself that copies reach at the full speed of the bus; None before `open_pinned`, and where the device can't
+    be let into such.
+    """
+
+    def __init__(self, physical: Physical, functions: Functions, device: Any, families: tuple[int, ...] = ()) -> None:
+        vulkan = physical.instance.vulkan
+        types = [row.propertyFlags for row in physical.memory.memoryTypes[0 : physical.memory.memoryTypeCount]]
+        heaps = [row.heapIndex for row in physical.memory.memoryTypes[0 : physical.memory.memoryTypeCount]]
+        sizes = [heap.size for heap in physical.memory.memoryHeaps[0 : physical.memory.memoryHeapCount]]
+        unified = physical.info.caps is not None and physical.info.caps.unified_memory
+        exported = _can_export(physical)
+        chosen = _choose(types, [sizes[heap] for heap in heaps], unified, exported)
+        kinds = [replace(kind, heap=heaps[kind.type_index]) for kind in chosen]
+        kinds[0] = replace(kinds[0], exported=exported)
+        pools: dict[tuple[int, bool], Pool] = {}
+
+        def make_block(kind: MemoryKind, size: int, number: int) -> Block:
+            return Block(vulkan, functions, device, kind, size, number, families)
+
+        self.budget = Budget(physical)
+        for kind in kinds:
+            pools.setdefault((kind.type_index, kind.mapped), Pool(kind, make_block, self._left))
+        chosen_pools = (pools[kind.type_index, kind.mapped] for kind in kinds)
+        self.main, self.upload, self.download, self.arguments = chosen_pools
+        self.pools = tuple(pools.values())
+        self.pinned: Pool | None = None
+        self._make_pinned: Callable[[], Pool | None] | None = None
+        if not unified and "external_memory_host" in physical.features:
+            self._make_pinned = lambda: self._pinned(vulkan, functions, device, families, types, heaps)
+
+    def open_pinned(self) -> Pool | None:
+        """`pinned`, made when it is first asked for. Call it under the lock. Raises DeviceError where the driver fails."""
+        make, self._make_pinned = self._make_pinned, None
+        if make is not None:
+            self.pinned = make()
+            if self.pinned is not None:
+                self.pools = (*self.pools, self.pinned)
+        return self.pinned
+
+    def _pinned(
+        self, vulkan: Vulkan, functions: Functions, device: Any, families: tuple[int, ...], types: list[int],
+        heaps: list[int],
+    ) -> Pool | None:  # fmt: skip
+        """The pool of the process's own memory."""
+        bits = host_memory_types(vulkan, functions, device)
+        usable = [i for i, flags in enumerate(types) if bits >> i & 1 and flags & HOST_COHERENT]
+        if not usable:
+            return None
+        index = max(usable, key=lambda i: (types[i] & HOST_CACHED, -(types[i] & DEVICE_LOCAL), -i))
+        kind = MemoryKind("pinned", index, heaps[index], True, True, imported=True)
+
+        def make_block(kind: MemoryKind, size: int, number: int) -> Block:
+            return HostBlock(vulkan, functions, device, kind, size, number, families)
+
+        return Pool(kind, make_block, self._left, _PINNED_BLOCK)
+
+    def _left(self, heap: int) -> int:
+        return self.budget.left(heap, sum(pool.reserved for pool in self.pools if pool.kind.heap == heap))
+
+    def reset_peak(self) -> None:
+        """Has `peak` begin anew at what is allocated now."""
+        for pool in self.pools:
+            pool.peak = pool.allocated
+
+    def stats(self) -> dict[str, int]:
+        """`allocated`, `reserved`, `peak` in bytes and the `count` of chunks in use, over all pools; the `limit` of the
+        heap of `main`; of the reserved bytes the `free` ones, and the `largest_free` range among them.
+        """
+        ranges = [size for pool in self.pools for size in pool.free_sizes()]
+        return {
+            "limit": self.budget.limit(self.main.kind.heap),
+            "free": sum(ranges),
+            "largest_free": max(ranges, default=0),
+            "allocated": sum(pool.allocated for pool in self.pools),
+            "reserved": sum(pool.reserved for pool in self.pools),
+            "peak": sum(pool.peak for pool in self.pools),
+            "count": sum(pool.count for pool in self.pools),
+        }
+
+    def trim(self) -> None:
+        for pool in self.pools:
+            pool.trim()
+
+    def close(self) -> None:
+        for pool in self.pools:
+            pool.close()
+
+
+def _can_export(physical: Physical) -> bool:
+    """Whether buffers' memory is to be given to CUDA: on NVIDIA's devices, where the driver has it without conditions.
+
+    The host doesn't see such memory, which makes small transfers slower. So it is used where VKJIT_SHARE_MEMORY is 1 or, without
+    the variable, PyTorch has been imported.
+    """
+    wanted = switch("VKJIT_SHARE_MEMORY")
+    if not ("torch" in sys.modules if wanted is None else wanted) or physical.info.vendor != NVIDIA:
+        return False
+    if "VK_KHR_external_memory_fd" not in physical.extensions:
+        return False
+    vulkan, functions = physical.instance.vulkan, physical.instance.functions
+    info = vulkan.struct("VkPhysicalDeviceExternalBufferInfo", sType=_BUFFER_INFO, usage=USAGE, handleType=OPAQUE_FD)
+    out = vulkan.struct("VkExternalBufferProperties", sType=_BUFFER_PROPERTIES)
+    functions.vkGetPhysicalDeviceExternalBufferProperties(physical.handle, info, out)
+    found = out.externalMemoryProperties.externalMemoryFeatures
+    return bool(found & _EXPORTABLE) and not found & _DEDICATED_ONLY
+
+
+def _choose(
+    types: list[int], sizes: list[int], unified: bool, exported: bool = False
+) -> tuple[MemoryKind, MemoryKind, MemoryKind, MemoryKind]:
+    """The memory types for (main, upload, download, arguments); sizes of their heaps by memory type.
+
+    `exported`: other libraries are to get at `main`, which drivers allow for memory that the host doesn't see only.
+    """
+    visible = HOST_VISIBLE | HOST_COHERENT
+    local = [i for i, flags in enumerate(types) if flags & DEVICE_LOCAL] or list(range(len(types)))
+    largest = max(sizes[i] for i in local)
+
+    def pick(candidates: list[int], wanted: int, unwanted: int = 0) -> int | None:
+        fitting = [i for i in candidates if types[i] & wanted == wanted]
+        fitting.sort(key=lambda i: ((types[i] & unwanted).bit_count(), -sizes[i], i))
+        return fitting[0] if fitting else None
+
+    everything = list(range(len(types)))
+    host = pick(everything, visible, DEVICE_LOCAL)
+    if host is None:
+        raise DeviceError("the device has no host-visible, coherent memory: expected by every Vulkan driver")
+    roomy = [i for i in local if 2 * sizes[i] >= largest]
+    window = pick(roomy, visible | HOST_CACHED) if unified else None
+    window = pick(roomy, visible) if window is None else window
+    plain = pick(roomy, DEVICE_LOCAL, HOST_VISIBLE)
+    main = next(i for i in ((plain,) if exported else (window, plain)) + (local[0],) if i is not None)
+    cached = pick(everything, visible | HOST_CACHED, DEVICE_LOCAL)
+    if unified and types[main] & visible == visible:
+        download = main if types[main] & HOST_CACHED or cached is None else cached
+        chosen = (main, main, download, main)
+    else:
+        near = pick(local, visible)
+        chosen = (main, host, host if cached is None else cached, host if near is None else near)
+
+    def kind(name: str, index: int) -> MemoryKind:
+        flags = types[index]
+        return MemoryKind(name, index, 0, flags & visible == visible, bool(flags & HOST_CACHED))
+
+    names = ("device", "upload", "download", "argument")
+    first, second, third, fourth = (kind(name, index) for name, index in zip(names, chosen, strict=True))
+    return first, second, third, fourth

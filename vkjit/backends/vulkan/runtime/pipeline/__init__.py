@@ -1,0 +1,1 @@
+"""Compute pipelines, their on-disk cache and driver statistics."""

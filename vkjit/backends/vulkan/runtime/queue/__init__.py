@@ -1,0 +1,1 @@
+"""Command queues: recording, hazards, submission, completion, streams and graph replay."""

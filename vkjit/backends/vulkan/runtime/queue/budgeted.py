@@ -1,0 +1,192 @@
+"""A queue whose submissions are kept short, for drivers that give a device up when one takes too long.
+
+Enters: dispatches, and the seconds that a submission may take. Leaves: the same work in as many submissions as that takes: grids
+are cut, and as soon as what is recorded is expected to take the time, it goes out. Holds: every workgroup runs once and sees the
+grid that was asked for. What a workgroup costs is measured, per kernel, scalars and extents: the first launch starts with a
+few workgroups and takes more while they are quick. A single workgroup can't be cut; kernels that ask for the number of
+workgroups aren't (a part would see its own), nor are replays of graphs.
+
+`VKJIT_TIME_BUDGET` sets the seconds, 0: none. Without it, half a second on AMD's and Intel's GPUs and on Windows, where drivers
+are known to have such limits; none elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from vkjit.errors import ArgumentError
+from vkjit.runtime.device import DeviceCaps
+
+from .queue import Queue
+
+if TYPE_CHECKING:
+    from ..memory.buffer import VulkanBuffer
+    from ..pipeline.pipeline import VulkanKernel
+
+__all__ = ["DISPATCH_BASE", "BudgetedQueue", "parts", "time_budget"]
+
+DISPATCH_BASE = 0x10  # VK_PIPELINE_CREATE_DISPATCH_BASE_BIT
+FIRST_PART = 64
+"""Workgroups of the first part of a launch whose cost isn't known."""
+
+_GROWTH = 16
+_KNOWN_FROM = 0.1
+"""The part of the budget that a measured part must have taken for its cost to be trusted in larger ones."""
+
+_AMD, _INTEL = 0x1002, 0x8086
+_DECORATE, _BUILT_IN, _NUM_WORKGROUPS = 71, 11, 24
+
+Grid = tuple[int, int, int]
+
+
+def time_budget(caps: DeviceCaps) -> float:
+    """The seconds that a submission may take on the device; 0 where there is no limit.
+
+    Raises ArgumentError for a setting that is no number of at least 0.
+    """
+    text = os.environ.get("VKJIT_TIME_BUDGET", "")
+    if not text:
+        watched = caps.kind in ("discrete", "integrated") and (caps.vendor in (_AMD, _INTEL) or sys.platform == "win32")
+        return 0.5 if watched else 0.0
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not seconds >= 0.0:
+        raise ArgumentError(f"VKJIT_TIME_BUDGET={text!r}: expected seconds, 0 for no limit")
+    return seconds
+
+
+class BudgetedQueue(Queue):
+    """As `Queue`; `seconds` is what a submission may take."""
+
+    def __init__(self, *parts: Any, seconds: float) -> None:
+        super().__init__(*parts)
+        self._seconds = seconds
+        self._expected = 0.0  # of the open submission
+        self._costs: weakref.WeakKeyDictionary[VulkanKernel, dict[bytes, float]] = weakref.WeakKeyDictionary()
+        self._whole: weakref.WeakKeyDictionary[VulkanKernel, bool] = weakref.WeakKeyDictionary()
+
+    def open_ticket(self) -> int:
+        return 0  # every launch has to be looked at
+
+    def dispatch(
+        self,
+        kernel: VulkanKernel,
+        groups: Grid,
+        block: bytes,
+        reads: Sequence[VulkanBuffer],
+        writes: Sequence[VulkanBuffer],
+    ) -> None:
+        total = groups[0] * groups[1] * groups[2]
+        if self._whole.setdefault(kernel, _asks_for_the_grid(kernel.artifact.code)) or total <= FIRST_PART:
+            super().dispatch(kernel, groups, block, reads, writes)
+            return
+        with self.lock:
+            self.check()
+            costs, key = self._costs.setdefault(kernel, {}), _what_decides(kernel, block)
+            cost = costs.get(key)
+            if cost is None:
+                self.wait_all()  # so that what is measured is this launch alone
+            most = [FIRST_PART if cost is None else self._fitting(cost)]
+            for base, size in parts(groups, lambda: most[0]):
+                count = size[0] * size[1] * size[2]
+                begun = time.perf_counter()
+                self._record_part(kernel, base, size, block, reads, writes)
+                if cost is not None:
+                    self._expect(count * cost)
+                    continue
+                self.wait_all()
+                taken = time.perf_counter() - begun
+                if taken >= _KNOWN_FROM * self._seconds:
+                    cost = costs[key] = taken / count
+                    most[0] = self._fitting(cost)
+                else:
+                    most[0] = min(count * _GROWTH, max(count, self._fitting(taken / count)))
+            if cost is None:
+                costs[key] = taken / count
+            kernel.grid = groups
+
+    def _fitting(self, cost: float) -> int:
+        """How many workgroups of this cost fit the budget."""
+        return max(1, int(self._seconds / max(cost, 1e-12)))
+
+    def _expect(self, seconds: float) -> None:
+        """Adds to what is expected of the open submission, and sends it when that is the budget."""
+        self._expected += seconds
+        if self._expected >= self._seconds:
+            self.submit()
+
+    def _begin(self) -> Any:
+        self._expected = 0.0
+        return super()._begin()
+
+    def _plan(self, budget: int) -> None:
+        super()._plan(budget)
+        self.budget, self._planned = budget, 0  # never more of them: what is recorded isn't always known
+
+    def _record_part(
+        self, kernel: VulkanKernel, base: Grid, size: Grid, block: bytes, reads: Sequence[VulkanBuffer],
+        writes: Sequence[VulkanBuffer],
+    ) -> None:  # fmt: skip
+        command = self._order(reads, writes).command
+        self.bound = None  # until it is: an interruption may follow the call
+        self.functions.vkCmdBindPipeline(command, 1, kernel.pipeline)
+        self.bound = kernel
+        if block:
+            self.functions.vkCmdPushConstants(command, kernel.layout, 0x20, 0, len(block), block)
+        kernel.last_use, kernel.user, kernel.grid = self.serial, self, size  # before: an interruption may follow
+        self.functions.vkCmdDispatchBase(command, *base, *size)
+        self._count()
+
+
+def parts(groups: Grid, most: Callable[[], int]) -> Iterator[tuple[Grid, Grid]]:
+    """Cuts a grid into (base, size) boxes of at most `most()` workgroups each, which is asked before each box."""
+    x, y, z = groups
+    at_z = 0
+    while at_z < z:
+        if most() >= x * y:
+            deep = min(most() // (x * y), z - at_z)
+            yield (0, 0, at_z), (x, y, deep)
+            at_z += deep
+            continue
+        at_y = 0
+        while at_y < y:
+            if most() >= x:
+                high = min(most() // x, y - at_y)
+                yield (0, at_y, at_z), (x, high, 1)
+                at_y += high
+                continue
+            at_x = 0
+            while at_x < x:
+                wide = min(max(most(), 1), x - at_x)
+                yield (at_x, at_y, at_z), (wide, 1, 1)
+                at_x += wide
+            at_y += 1
+        at_z += 1
+
+
+def _what_decides(kernel: VulkanKernel, block: bytes) -> bytes:
+    """The scalars and extents of a launch, which decide how long loops run; b"" where they lie in memory."""
+    if kernel.artifact.indirect:
+        return b""
+    fields = [f for f in kernel.artifact.fields if f.role in ("scalar", "extent")]
+    return b"".join(block[f.offset : f.offset + f.size] for f in fields)
+
+
+def _asks_for_the_grid(code: bytes) -> bool:
+    """Whether a SPIR-V module reads the number of workgroups."""
+    words = struct.unpack(f"<{len(code) // 4}I", code)
+    at = 5
+    while at < len(words):
+        length, operation = words[at] >> 16, words[at] & 0xFFFF
+        if operation == _DECORATE and length > 3 and words[at + 2 : at + 4] == (_BUILT_IN, _NUM_WORKGROUPS):
+            return True
+        at += max(length, 1)
+    return False

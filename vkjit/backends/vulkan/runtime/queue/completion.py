@@ -1,0 +1,299 @@
+"""What has been sent to the device and what of it is complete: the part of a queue that records nothing.
+
+Enters: submissions, and what is dropped while the device may use it. Leaves: completion, by serial; memory, when nobody uses it
+any more. Holds: submissions complete in the order of their serials; what is dropped is released only after the submission
+that used it last; nobody holds the lock while waiting, save as `queue` says.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+from typing import Any
+
+from vkjit.errors import DeviceLostError, InternalError, OutOfMemoryError
+from vkjit.runtime.handles import Handle
+
+from ..loader import Functions, Vulkan
+from .device_lost import under_way
+from .group import QueueGroup, Releasable
+from .semaphores import with_semaphores
+from .submission import Submission, noted
+
+__all__ = ["SentWork"]
+
+_TRANSIENT, _RESETTABLE = 0x1, 0x2
+WAIT_SLICE_NS = 100_000_000
+"""The longest single wait inside the driver, so that Ctrl-C is answered."""
+
+
+class SentWork:
+    """`serial` numbers the open submission, `completed` the last one known to be complete."""
+
+    __slots__ = (
+        "__weakref__", "_all", "_deferred", "_family", "_free", "_in_flight", "_next_budget", "_open", "_pool",
+        "_spin_ns", "_timeline", "_waits", "completed", "deferred_bytes", "device", "dropped", "functions", "group",
+        "handle", "kept", "lock", "recorded", "serial", "ticket", "vulkan",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        group: QueueGroup,
+        vulkan: Vulkan,
+        functions: Functions,
+        device: Any,
+        family: int,
+        handle: Any,
+        spin_ns: int,
+    ) -> None:
+        self.start_home(group, vulkan, functions, device)
+        self.serial = 1
+        self._deferred: dict[int, list[Releasable]] = {}
+        self._spin_ns = spin_ns
+        self._open: Submission | None = None
+        self.recorded = 0  # commands in it
+        self.ticket = 0  # the open command buffer as a number, for the direct way
+        self._next_budget = 0  # of commands in a submission; 0 after somebody has waited
+        self._in_flight: deque[Submission] = deque()
+        self._free: list[Submission] = []
+        self._all: list[Submission] = []
+        self._timeline: Handle | None = None
+        self._waits: dict[Any, int] = {}  # by queue, values of its timeline for the next submission to wait for
+        self.handle = handle
+        self._family = family
+        self._pool = self._create_pool(_RESETTABLE)
+
+    def start_home(self, group: QueueGroup, vulkan: Vulkan, functions: Functions, device: Any) -> None:
+        """Sets what buffers ask of the queue that is their home, on whichever device its work runs."""
+        self.group, self.vulkan, self.functions, self.device = group, vulkan, functions, device
+        self.lock = group.lock
+        self.completed = 0
+        self.dropped: deque[tuple[int, Releasable]] = deque()  # appended to from finalizers, so never under the lock
+        self.kept: dict[int, tuple[list[tuple[Any, int, int, int, int]], int]] = {}
+        """By bytes, what was dropped and waits for the next buffer of that size here (chunk, and the buffer's last uses), and how
+        many there may be."""
+        self.deferred_bytes = 0
+
+    def submit(self) -> None:
+        """Sends the open submission, if there is one, to the device."""
+        raise NotImplementedError
+
+    def start_small(self) -> None:
+        """To be called when somebody waits: the submissions after that are small, so that the device starts early."""
+        raise NotImplementedError
+
+    @property
+    def timeline(self) -> Any:
+        """The semaphore whose value is the serial of the last complete submission; see `signalled`."""
+        if self._timeline is None:
+            raise InternalError("a queue's timeline was asked for before it signalled")
+        return self._timeline.value
+
+    @property
+    def newest(self) -> int:
+        """The serial of the newest submission with something to do: the open one, or the last that was sent."""
+        to_do = self._open is not None and (self.recorded or self._waits)
+        return self.serial if to_do else self.serial - 1
+
+    def _send(self, submission: Submission, info: Any) -> None:
+        """Submits; where the driver has no memory for it, once more with nothing else in flight."""
+        call, fence = self.functions.vkQueueSubmit, submission.fence.value
+        if self._waits or self._timeline:
+            waits = [(queue.timeline, value) for queue, value in self._waits.items()]
+            signals = [] if self._timeline is None else [(self._timeline.value, self.serial)]
+            info = with_semaphores(self.vulkan, info, waits, signals)
+        try:
+            self._check(noted(submission.sent, call, self.handle, 1, info, fence), "vkQueueSubmit")
+        except OutOfMemoryError:
+            self._drain()
+            submission.sent.clear()
+            self._check(noted(submission.sent, call, self.handle, 1, info, fence), "vkQueueSubmit")
+
+    def poll(self) -> None:
+        """Notes what has completed since, without waiting."""
+        with self.lock:
+            while self._in_flight:
+                result = self.functions.vkGetFenceStatus(self.device, self._in_flight[0].fence.value)
+                if result != 0:
+                    self._check(result, "vkGetFenceStatus")
+                    break
+                self._retire()
+
+    def is_complete(self, serial: int) -> bool:
+        """True when the submission has completed; asks the device if need be, but never waits."""
+        if serial > self.completed:
+            self.poll()
+        return serial <= self.completed
+
+    def wait(self, serial: int) -> None:
+        """Submits what is needed and waits until submission `serial` is complete."""
+        if serial <= self.completed:
+            return
+        with self.lock:
+            self.check()
+            if serial >= self.serial:
+                self.submit()
+                serial = self.serial - 1
+            submission = next((s for s in self._in_flight if s.serial == serial), None)
+            if submission is None:
+                return
+            submission.waiters += 1
+            self.start_small()
+        try:
+            self._await(submission)
+        finally:
+            with self.lock:
+                submission.waiters -= 1
+                if submission.done and not submission.waiters:
+                    self._recycle(submission)
+        self._retire_through(serial)
+
+    def wait_all(self) -> None:
+        """Submits and waits for everything recorded so far."""
+        with self.lock:
+            self.start_small()
+            newest = self.newest
+        self.wait(newest)
+
+    def _await(self, submission: Submission) -> None:
+        status, fence = self.functions.vkGetFenceStatus, submission.fence.value
+        deadline = time.perf_counter_ns() + self._spin_ns
+        while time.perf_counter_ns() < deadline:
+            result = status(self.device, fence)
+            if result <= 0:
+                self._check(result, "vkGetFenceStatus")
+                return
+        wait, timeout = self.functions.vkWaitForFences, 2  # VK_TIMEOUT
+        while not submission.done:
+            if self.group.failure is not None:
+                raise self.group.failed()
+            result = wait(self.device, 1, submission.fences, 1, WAIT_SLICE_NS)
+            if result != timeout:
+                self._check(result, "vkWaitForFences")
+                return
+
+    def _drain(self) -> None:
+        """Waits for what is in flight, so that the driver has its memory back."""
+        for earlier in list(self._in_flight):
+            self._await(earlier)
+        self._retire_through(self.serial - 1)
+
+    def _retire_through(self, serial: int) -> None:
+        with self.lock:
+            while self._in_flight and self._in_flight[0].serial <= serial:
+                self._retire()
+
+    def _retire(self) -> None:
+        submission = self._in_flight[0]  # it leaves last: an interruption in between has the rest done by the next look
+        self.completed = submission.serial
+        row = self._deferred.get(submission.serial)
+        while row:
+            item = row.pop()
+            self.deferred_bytes -= item.nbytes
+            item.release()
+        self._deferred.pop(submission.serial, None)
+        self._in_flight.popleft()
+        submission.done = True
+        if not submission.waiters:
+            self._recycle(submission)
+
+    def _recycle(self, submission: Submission) -> None:
+        submission.done = False
+        result = self.functions.vkResetFences(self.device, 1, submission.fences)
+        if result >= 0:
+            self._free.append(submission)
+            return
+        with contextlib.suppress(OutOfMemoryError):  # then it isn't used again, that is all
+            self._check(result, "vkResetFences")
+
+    def reclaim(self) -> None:
+        """Releases what was dropped and is no longer used; sets the rest aside until its submission is complete."""
+        if not self.dropped:
+            return
+        with self.lock:
+            completed, dropped, deferred = self.completed, self.dropped, self._deferred
+            while dropped:
+                serial, item = dropped.popleft()
+                if serial <= completed:
+                    item.release()
+                    continue
+                row = deferred.get(serial)
+                if row is None:
+                    row = deferred[serial] = []
+                row.append(item)
+                self.deferred_bytes += item.nbytes
+
+    def let_go(self, nbytes: int) -> None:
+        """Drops what is kept of this size. Call it under the lock."""
+        self.drop_kept(self.kept.pop(nbytes)[0])
+
+    def drop_kept(self, row: list[tuple[Any, int, int, int, int]]) -> None:
+        """Drops what is in the list, which others may add to and take from meanwhile."""
+        while row:
+            try:
+                chunk, last_use, *_ = row.pop()
+            except IndexError:  # another thread took it
+                return
+            self.dropped.append((last_use, chunk))
+
+    def oldest_deferred(self) -> int | None:
+        """The serial whose completion will release something; None when nothing waits."""
+        return min(self._deferred, default=None)
+
+    def check(self) -> None:
+        """Raises when the device can't be used any more."""
+        if self.group.failure is not None:
+            raise self.group.failed()
+
+    def close(self) -> None:
+        """Destroys fences and command buffers; the device must be idle or lost."""
+        for submission in self._all:
+            submission.close()
+        self._pool.close()
+        if self._timeline is not None:
+            self._timeline.close()
+        self._in_flight.clear()
+        self._free.clear()
+        self._open, self.ticket = None, 0
+
+    def _check(self, result: int, call: str) -> None:
+        if result >= 0:
+            return
+        try:
+            self.vulkan.check(result, call)
+        except DeviceLostError as error:
+            why = "the driver gave the device up (a fault in a kernel or a time limit); its contents are gone"
+            self.group.fail(DeviceLostError(f"{error}: {why}{under_way(self)}"))
+            raise self.group.failed() from None
+
+    def _create_pool(self, flags: int) -> Handle:
+        vulkan, functions, device = self.vulkan, self.functions, self.device
+        info = vulkan.struct("VkCommandPoolCreateInfo", flags=flags, queueFamilyIndex=self._family)
+        out = vulkan.ffi.new("VkCommandPool *")
+        vulkan.check(functions.vkCreateCommandPool(device, info, vulkan.null, out), "vkCreateCommandPool")
+        destroy = functions.vkDestroyCommandPool
+        return Handle("command pool", out[0], lambda handle: destroy(device, handle, vulkan.null))
+
+    def _create(self) -> Submission:
+        """A new submission, which is among the free ones until it is begun.
+
+        Each has a pool of its own: drivers reset a pool in less time than a command buffer, and keep its memory for it.
+        """
+        vulkan, functions, device = self.vulkan, self.functions, self.device
+        pool = self._create_pool(_TRANSIENT)
+        try:
+            info = vulkan.struct("VkCommandBufferAllocateInfo", commandPool=pool.value, commandBufferCount=1)
+            commands = vulkan.ffi.new("VkCommandBuffer[1]")
+            self._check(functions.vkAllocateCommandBuffers(device, info, commands), "vkAllocateCommandBuffers")
+            fence, fresh = vulkan.ffi.new("VkFence *"), vulkan.struct("VkFenceCreateInfo")
+            self._check(functions.vkCreateFence(device, fresh, vulkan.null, fence), "vkCreateFence")
+        except BaseException:
+            pool.close()
+            raise
+        destroy = functions.vkDestroyFence
+        owner = Handle("fence", fence[0], lambda handle: destroy(device, handle, vulkan.null))
+        submission = Submission(vulkan, pool, commands[0], owner)
+        self._all.append(submission)
+        self._free.append(submission)
+        return submission

@@ -1,0 +1,45 @@
+"""What a device was working on when its driver gave it up.
+
+Enters: the queue that noticed. Leaves: words for the error. Holds: kernels note no more for it than they need anyway, so of each
+kernel the last launches are known, not every one; what is named was under way, the first of it most likely at fault.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .. import trampoline
+
+if TYPE_CHECKING:
+    from ..pipeline.pipeline import VulkanKernel
+    from .completion import SentWork
+
+__all__ = ["under_way"]
+
+_MOST_NAMED = 4
+
+
+def under_way(queue: SentWork) -> str:
+    """The kernels that weren't known to be complete, oldest first, with their grids and the stream; "" where there was none."""
+    done = queue.completed
+    used = [kernel for kernel in list(queue.group.kernels) if kernel.user is queue and kernel.last_use > done]
+    kernels = sorted(used, key=lambda kernel: kernel.last_use)
+    if not kernels:
+        return ""
+    named = [f"kernel {k.artifact.name} ({_grids(k)})" for k in kernels[:_MOST_NAMED]]
+    if len(kernels) > _MOST_NAMED:
+        named.append(f"{len(kernels) - _MOST_NAMED} others")
+    return f"; under way in {_stream(queue)}: {', '.join(named)}"
+
+
+def _grids(kernel: VulkanKernel) -> str:
+    """The grids of the kernel's last launches."""
+    grids = [] if kernel.grid is None else [kernel.grid]
+    grids += [trampoline.groups(record) for known in kernel.records.valuerefs() if (record := known()) is not None]
+    shown = dict.fromkeys(" x ".join(map(str, grid)) for grid in grids if 0 not in grid)
+    return f"{' or '.join(shown) or 'an unknown number of'} workgroups"
+
+
+def _stream(queue: SentWork) -> str:
+    number = next((i for i, known in enumerate(queue.group.queues) if known is queue), 0)
+    return f"stream {number}" if number else "the default stream"

@@ -1,0 +1,534 @@
+"""A queue of commands: one open command buffer, hazards, submissions in order, completion.
+
+Enters: dispatches, copies and fills with the buffers that they read and write. Leaves: work on the device, and the
+serial number of the last submission that is complete. Holds: submissions complete in the order of their serials; a
+barrier is recorded only between commands that conflict; at the end of each submission all writes are visible to the
+host and to later submissions; memory dropped while the device may use it is released only after that submission is
+complete; all state changes happen under the one lock of the device, which nobody holds while waiting, save when the
+queue is full, and for reports of graphs that others go on replaying.
+
+Each barrier covers all memory, so a buffer only remembers the barrier interval ("epoch") in which it was last read and
+written: a conflict exists when that interval is the current one. Epochs are numbered over all queues of a device.
+
+A buffer is at home in the queue that wrote it last (or made it). Another queue that uses it waits, on the device, for
+what it depends on: to read, for the last write; to write, for every use so far, and then the buffer moves there.
+Buffers that another library was lent stay at home in a foreign queue: each use waits for that one, and has it wait.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from vkjit.errors import DeviceError, DeviceLostError, InternalError, OutOfMemoryError
+from vkjit.runtime.handles import Handle
+
+from ..loader import Functions, Vulkan
+from ..trampoline import BARRIER, BIND, groups
+from .completion import SentWork
+from .group import NOW, QueueGroup
+from .semaphores import create_timeline
+from .submission import Prepared, Submission, memory_barriers, noted
+
+if TYPE_CHECKING:
+    from ..memory.buffer import VulkanBuffer
+    from ..pipeline.pipeline import VulkanKernel
+
+__all__ = ["Queue"]
+
+FIRST_BUDGET, BUDGET, LONG_BUDGET = 8, 256, 4096
+"""Commands after which a submission goes out: few after somebody has waited, so that the device starts early; each time four
+times as many, up to the second. To submit takes the host as long as twenty launches, so that those of tiny kernels go up to the
+third: see `full`."""
+_LOOK_AFTER = 8
+"""The part (1/8) of the commands of the submission before after which a queue looks whether that one is complete."""
+_LONG_NS = 8_000_000
+"""How long a device that has nothing to do may be kept waiting for more."""
+
+MOST_IN_FLIGHT = 16
+_ONE_TIME = 0x1
+
+
+class Queue(SentWork):
+    """Records and submits. `epoch` is the barrier interval."""
+
+    foreign = False
+
+    __slots__ = (
+        "_begin_info", "_begun", "_bind", "_copy_region", "_dispatch", "_lenders", "_pipeline_barrier", "_planned", "_push",
+        "_ready", "_sent", "_timeline_start", "_waited", "barriers", "bound", "budget", "epoch", "transferred",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        group: QueueGroup,
+        vulkan: Vulkan,
+        functions: Functions,
+        device: Any,
+        family: int,
+        handle: Any,
+        spin_ns: int,
+    ) -> None:
+        super().__init__(group, vulkan, functions, device, family, handle, spin_ns)
+        self.budget = FIRST_BUDGET
+        self._planned, self._sent, self._begun = 0, 0, 0
+        self.bound: VulkanKernel | None = None
+        self.epoch = next(group.epochs)
+        self.transferred = False
+        self._timeline_start = 0
+        self._waited: dict[Queue, int] = {}
+        self._lenders: set[Queue] = set()
+        self._ready: Submission | None = None
+        self._begin_info = vulkan.struct("VkCommandBufferBeginInfo", flags=_ONE_TIME)
+        self.barriers = memory_barriers(vulkan)
+        self._copy_region = vulkan.ffi.new("VkBufferCopy *")
+        group.queues.append(self)
+        f = functions
+        self._bind, self._push, self._dispatch = f.vkCmdBindPipeline, f.vkCmdPushConstants, f.vkCmdDispatch
+        self._pipeline_barrier = f.vkCmdPipelineBarrier
+
+    # Recording. Callers hold no lock; the open command buffer is touched under it only.
+
+    def dispatch(
+        self,
+        kernel: VulkanKernel,
+        groups: tuple[int, int, int],
+        block: bytes,
+        reads: Sequence[VulkanBuffer],
+        writes: Sequence[VulkanBuffer],
+    ) -> None:
+        """Records one dispatch; `block` is what is pushed."""
+        if self.group.failure is not None:
+            raise self.group.failed()
+        with self.lock:
+            command = self._order(reads, writes).command
+            if kernel is not self.bound:
+                self.bound = None  # until it is: an interruption may follow the call
+                self._bind(command, 1, kernel.pipeline)
+                self.bound = kernel
+            if block:
+                self._push(command, kernel.layout, 0x20, 0, len(block), block)
+            kernel.last_use, kernel.user, kernel.grid = self.serial, self, groups  # before: an interruption may follow
+            self._dispatch(command, *groups)
+            self._count()
+
+    def copy(self, source: VulkanBuffer, source_offset: int, target: VulkanBuffer, target_offset: int, n: int) -> None:
+        """Records a copy of `n` bytes (at least one); the ranges must not overlap."""
+        with self.lock:
+            self.check()
+            submission = self._order((source,), (target,))
+            region = self._copy_region
+            region.srcOffset, region.dstOffset = source.offset + source_offset, target.offset + target_offset
+            region.size = n
+            self.transferred = True  # before: an interruption may follow
+            self.functions.vkCmdCopyBuffer(submission.command, source.handle, target.handle, 1, region)
+            self._count()
+
+    def fill(self, target: VulkanBuffer, offset: int, nbytes: int, pattern: int) -> None:
+        """Records a fill of `nbytes` bytes with a u32; both multiples of four."""
+        with self.lock:
+            self.check()
+            command = self._order((), (target,)).command
+            self.transferred = True  # before: an interruption may follow
+            self.functions.vkCmdFillBuffer(command, target.handle, target.offset + offset, nbytes, pattern)
+            self._count()
+
+    def record(self, function: Any, *arguments: Any) -> None:
+        """Records any other command, after a barrier against everything before it."""
+        with self.lock:
+            self.check()
+            submission = self._open or self._begin()
+            self._barrier(submission)
+            function(submission.command, *arguments)
+            self.recorded += 1
+
+    def _order(self, reads: Sequence[VulkanBuffer], writes: Sequence[VulkanBuffer]) -> Submission:
+        """Records a barrier when the buffers conflict with commands since the last one, and notes their use.
+
+        Returns the open submission.
+        """
+        if self.group.sending:
+            raise DeviceError(
+                "a handler of a signal, or a finalizer, launched or copied while work was being sent to the device: "
+                "have it set a flag, and launch where that is looked at"
+            )
+        submission = self._open or self._begin()
+        epoch, hazard = self.epoch, False
+        for buffer in reads:
+            if buffer.queue is not self:
+                return self._order_across(reads, writes)
+            if buffer.write_epoch == epoch:
+                hazard = True
+        for buffer in writes:
+            if buffer.queue is not self or buffer.readers is not None:
+                return self._order_across(reads, writes)
+            if epoch in (buffer.write_epoch, buffer.read_epoch):
+                hazard = True
+        if hazard:
+            self._barrier(submission)
+            epoch = self.epoch
+        serial = self.serial
+        for buffer in reads:
+            buffer.read_epoch = epoch
+            buffer.last_use = serial
+        for buffer in writes:
+            buffer.write_epoch = epoch
+            buffer.last_use = buffer.last_write = serial
+        return submission
+
+    def _order_across(self, reads: Sequence[VulkanBuffer], writes: Sequence[VulkanBuffer]) -> Submission:
+        """As `_order`, for buffers that other queues have used."""
+        for buffer in (*reads, *writes):
+            home = buffer.queue
+            if not home or home.group is not self.group:
+                raise _foreign(buffer)
+        own: list[VulkanBuffer] = []
+        guests: list[VulkanBuffer] = []
+        lent = {b.queue for b in (*reads, *writes) if b.queue is not None and b.queue.foreign and b.queue.lends(b)}
+        for lender in lent:
+            self._borrow(lender)
+        writes = [b for b in writes if b.queue not in lent]
+        for buffer in writes:
+            self._move_here(buffer)
+        for buffer in reads:
+            home = buffer.queue
+            if home is self or home is None:
+                own.append(buffer)
+                continue
+            if home in lent:
+                continue
+            if buffer.readers is None and home.is_complete(buffer.last_use):
+                self._move_here(buffer, idle=True)  # nobody is at it: from now on it needs no asking
+                own.append(buffer)
+                continue
+            self.wait_for(home, buffer.last_write)
+            guests.append(buffer)
+        submission = self._order(own, writes)
+        for buffer in guests:
+            buffer.readers = {**(buffer.readers or {}), self: self.serial}
+        if lent:
+            self.budget = 0  # the other library waits for this very submission, so it goes out at once
+        return submission
+
+    def lends(self, buffer: VulkanBuffer) -> bool:
+        """Whether another library may be using a buffer of this, its foreign queue."""
+        return False
+
+    def follow(self, other: Queue, value: int) -> None:
+        """Has a foreign queue go on only when the other's timeline is at the value."""
+        raise InternalError("a queue of the device was asked to follow another: it waits by itself")
+
+    def _borrow(self, lender: Queue) -> None:
+        """Has the open submission run after all that the foreign queue has done, and that one go on after it."""
+        if self._timeline is None:
+            self.signalled(0)
+        self.wait_for(lender, NOW)
+        self._lenders.add(lender)
+
+    def _move_here(self, buffer: VulkanBuffer, idle: bool = False) -> None:
+        """Makes this queue the buffer's home, after all uses elsewhere; `idle`: they are complete.
+
+        The open submission waits for them, so that the buffer counts as used by it from now on, whether anything is recorded or,
+        after an interruption, not. What this queue itself has read meanwhile counts as read since the last barrier.
+        """
+        home, readers = buffer.queue, buffer.readers or {}
+        if home is self and not readers:
+            return
+        if home is not None and home is not self:
+            self.wait_for(home, buffer.last_use)
+        for queue, number in readers.items():
+            if queue is not self:
+                self.wait_for(queue, number)
+        serial = 0 if idle else (self._open or self._begin()).serial
+        if home is not self:  # with no call up to the end of the function
+            buffer.write_epoch, buffer.last_use, buffer.last_write = 0, serial, serial
+        buffer.read_epoch = self.epoch if self in readers else 0 if home is not self else buffer.read_epoch
+        buffer.queue, buffer.readers = self, None
+
+    def wait_for(self, other: Queue, serial: int) -> None:
+        """Has what is recorded here from now on wait, on the device, for submission `serial` of another queue."""
+        with self.lock:
+            self.check()
+            if other is self or other.is_complete(serial) or self._waited.get(other, 0) >= serial:
+                return
+            value = other.signalled(serial)
+            if self.recorded and self._open is not None:
+                self.submit()
+            self._waits[other] = max(value, self._waits.get(other, 0))
+            self._waited[other] = value
+            if self._open is None:
+                self._begin()  # waiting is work: whoever waits for this queue waits for that one, too
+
+    def signalled(self, serial: int) -> int:
+        """Submits submission `serial` if it is open; the value of this queue's timeline that tells of its completion."""
+        if self._timeline is None:
+            self.submit()
+            self._timeline = create_timeline(self.vulkan, self.functions, self.device, self.group.exports)
+            self._timeline_start = self.serial
+            self._begin()  # an empty submission: the first that signals, after all before it
+            self.submit()
+        elif serial >= self.serial:
+            self.submit()
+        return max(serial, self._timeline_start)
+
+    def _barrier(self, submission: Submission) -> None:
+        null = self.vulkan.null
+        stages, barrier = self.barriers[self.transferred]
+        self._pipeline_barrier(submission.command, stages, stages, 0, 1, barrier, 0, null, 0, null)
+        self.epoch = next(self.group.epochs)
+        self.transferred = False
+
+    def _count(self) -> None:
+        self.recorded += 1
+        if self.recorded >= self.budget:
+            self.full()
+
+    def full(self) -> None:
+        """To be called when `budget` commands are recorded. Sends them, unless it was only time to look.
+
+        A device that has done all before in an eighth of the time that recording it took is idle most of the time. It loses little
+        by starting later, and the host gains by fewer submissions: that is looked at again when there are four times as many, as
+        launches may come more slowly than they did. One that is busier than that gets its next work soon.
+        """
+        if self._planned and self.budget:
+            self.poll()
+            if self._in_flight:
+                self.budget, self._planned = self._planned, 0
+            else:
+                self.budget = min(self._long_budget(), 4 * max(self.recorded, BUDGET))
+            if self.recorded < self.budget:
+                return
+        self.submit()
+        if self._ready is not None and len(self._in_flight) < MOST_IN_FLIGHT:
+            self.open_ticket()  # here, as this launch is slow in any case; the next finds everything in place
+
+    def _long_budget(self) -> int:
+        """How many commands come while the device may be kept waiting, if they go on coming as they did."""
+        took = time.perf_counter_ns() - self._begun
+        return min(LONG_BUDGET, self.recorded * _LONG_NS // max(took, 1))
+
+    def _make_room(self) -> None:
+        """Waits where there are as many submissions in flight as there may be."""
+        if len(self._in_flight) >= MOST_IN_FLIGHT:
+            self.poll()
+        if len(self._in_flight) >= MOST_IN_FLIGHT:
+            self.wait(self._in_flight[0].serial)
+
+    def _unused(self) -> Submission:
+        """A submission that isn't in flight; it stays among the free ones."""
+        self._make_room()
+        if not self._free:
+            self.poll()
+        return self._free[-1] if self._free else self._create()
+
+    def _reset(self, submission: Submission) -> int:
+        """Makes its command buffer ready to be recorded; a VkResult."""
+        f = self.functions
+        result: int = f.vkResetCommandPool(self.device, submission.pool.value, 0)
+        return result if result < 0 else int(f.vkBeginCommandBuffer(submission.command, self._begin_info))
+
+    def _prepare(self) -> None:
+        """Makes one ready beforehand, with what is there: right after a submission that takes less time than in a launch."""
+        if self._ready is None and self._free and self._reset(self._free[-1]) >= 0:
+            self._ready = self._free.pop()
+
+    def _begin(self) -> Submission:
+        budget = self._next_budget or FIRST_BUDGET  # waiting for room starts no new row of small ones
+        self._make_room()
+        submission = self._ready
+        if submission is None:
+            submission = self._unused()
+            try:
+                self._check(self._reset(submission), "vkBeginCommandBuffer")
+            except OutOfMemoryError:
+                self._drain()
+                self._check(self._reset(submission), "vkBeginCommandBuffer")
+            self._free.remove(submission)
+        submission.begin(self.serial)
+        self._open, self._ready = submission, None
+        self.bound = None
+        self.recorded = 0
+        self._plan(budget)
+        return submission
+
+    def _plan(self, budget: int) -> None:
+        """Sets after how many commands the open submission is to be looked at, or sent."""
+        self.budget, self._planned = budget, 0
+        if budget >= BUDGET:  # then it is looked first
+            self.budget, self._planned = min(max(self._sent // _LOOK_AFTER, FIRST_BUDGET), budget), budget
+            self._begun = time.perf_counter_ns()
+        self._next_budget = min(4 * budget, BUDGET)
+
+    def start_small(self) -> None:
+        """Has the next submissions hold few commands; the open one, too, if it was only made ready."""
+        self._next_budget = 0
+        if self._open is not None and not self.recorded:
+            self._plan(FIRST_BUDGET)
+
+    # The direct way; see `direct`. Call these under the lock.
+
+    def open_ticket(self) -> int:
+        """The open command buffer as a number, for launches that record into it without asking; 0 where they may not."""
+        if self.group.failure is not None or self.group.watchers or self.group.sending:
+            return 0
+        self.ticket = (self._open or self._begin()).number
+        return self.ticket
+
+    def order(self) -> None:
+        """Records a barrier."""
+        if self._open is not None:
+            self._barrier(self._open)
+
+    def emit(self, kernel: VulkanKernel, flags: int, memory: bytearray, block: Any) -> None:
+        """What the native recorder does with a record, in Python."""
+        if self._open is None:
+            raise InternalError("a launch was recorded without an open submission")
+        command, null = self._open.command, self.vulkan.null
+        if flags & BIND:
+            self._bind(command, 1, kernel.pipeline)
+        if flags & BARRIER:
+            stages, barrier = self.barriers[0]
+            self._pipeline_barrier(command, stages, stages, 0, 1, barrier, 0, null, 0, null)
+        size = kernel.artifact.block_size
+        if size:
+            self._push(command, kernel.layout, 0x20, 0, size, block)
+        self._dispatch(command, *groups(memory))
+
+    def distrust(self) -> None:
+        """After an interruption in the middle of recording: what comes later is ordered after all that may be there.
+
+        The caller releases the lock afterwards, which it may not have got.
+        """
+        taken = False
+        while not taken:
+            with contextlib.suppress(KeyboardInterrupt):  # another one; the caller raises the first
+                # conditions of the standard library ask for the owner, too
+                taken = self.lock._is_owned() or self.lock.acquire()  # type: ignore[attr-defined]
+        self.bound = None
+        self.recorded += 1  # perhaps
+        if self.group.failure is None:
+            self.transferred = True
+            self.order()
+
+    # Submission and completion.
+
+    def submit(self) -> None:
+        """Sends the open submission, if there is one, to the device."""
+        with self.lock:
+            if self._open is not None:
+                self._submit(self._open, self._open.info)
+
+    def flush(self) -> None:
+        """As `submit`, but leaves a submission in which there is nothing to do."""
+        with self.lock:
+            if self.newest == self.serial:
+                self.submit()
+
+    def submit_with(self, prepared: Prepared, reads: Sequence[VulkanBuffer], writes: Sequence[VulkanBuffer]) -> int:
+        """Sends the open submission, if there is one, followed by a command buffer that was recorded before, and that ends
+        with the barrier of submissions; the submission's serial.
+
+        `reads` and `writes` are all buffers that the command buffer uses. Call it under the lock.
+        """
+        if self._open is None and self._are_here(reads, writes):
+            submission, epoch, serial = self._unused(), self.epoch, self.serial
+            self._free.pop()
+            submission.begin(serial)
+            for buffer in reads:
+                buffer.read_epoch, buffer.last_use = epoch, serial
+            for buffer in writes:
+                buffer.write_epoch, buffer.last_use, buffer.last_write = epoch, serial, serial
+            self.epoch = next(self.group.epochs)
+            self._depart(submission, prepared.alone)
+            return serial
+        submission = self._order(reads, writes)
+        prepared.both[0] = submission.command
+        self._submit(submission, prepared.after)
+        return submission.serial
+
+    def _are_here(self, reads: Sequence[VulkanBuffer], writes: Sequence[VulkanBuffer]) -> bool:
+        """Whether no other queue has to be thought of."""
+        return all(b.queue is self for b in reads) and all(b.queue is self and b.readers is None for b in writes)
+
+    def new_command(self) -> Prepared:
+        """A command buffer for `submit_with`."""
+        vulkan, functions, device, pool = self.vulkan, self.functions, self.device, self._pool.value
+        info = vulkan.struct("VkCommandBufferAllocateInfo", commandPool=pool, commandBufferCount=1)
+        own = vulkan.ffi.new("VkCommandBuffer[1]")
+        self._check(functions.vkAllocateCommandBuffers(device, info, own), "vkAllocateCommandBuffers")
+        free = functions.vkFreeCommandBuffers
+        owner = Handle("command buffer", own[0], lambda _: free(device, pool, 1, own))
+        both = vulkan.array("VkCommandBuffer", [vulkan.null, own[0]])
+        after = vulkan.struct("VkSubmitInfo", commandBufferCount=2, pCommandBuffers=both)
+        alone = vulkan.struct("VkSubmitInfo", commandBufferCount=1, pCommandBuffers=own)
+        return Prepared(owner, alone, after, both)
+
+    def _submit(self, submission: Submission, info: Any) -> None:
+        self.check()
+        self.ticket = 0
+        null, (stages, barrier) = self.vulkan.null, self.barriers[2]
+        command = submission.command
+        self._pipeline_barrier(command, self.barriers[1][0], stages, 0, 1, barrier, 0, null, 0, null)
+        self.epoch = next(self.group.epochs)
+        self.transferred = False
+        self._sent = self.recorded
+        self._depart(submission, info, ends=True)
+
+    def _depart(self, submission: Submission, info: Any, ends: bool = False) -> None:
+        """Sends a submission, whose own command buffer may have to be ended first; what has completed meanwhile is noted."""
+        self.check()
+        try:
+            self.group.sending = True
+            self._go(submission, info, ends)
+        except DeviceError:
+            if self.group.failure is None:
+                self._go_on(submission, info, ends)
+            raise
+        except BaseException:  # an interruption in between: what has begun goes to its end, once
+            self._go_on(submission, info, ends)
+            raise
+        finally:
+            self.group.sending = False
+        self.poll()
+        self._prepare()
+
+    def _go_on(self, submission: Submission, info: Any, ends: bool) -> None:
+        """As `_go`, after an interruption; one more ends the use of the device, rather than lose what was recorded."""
+        try:
+            self._go(submission, info, ends)
+        except BaseException as error:
+            if self.group.failure is None:
+                why = f"what was launched couldn't be sent to the device ({error or type(error).__name__}) and is lost"
+                self.group.fail(DeviceLostError(f"{why}: open the device again"))
+            raise
+
+    def _go(self, submission: Submission, info: Any, ends: bool) -> None:
+        """Sends a submission. When it is interrupted and called again, it does what is left to do."""
+        try:
+            if ends:
+                call = self.functions.vkEndCommandBuffer
+                self._check(noted(submission.ended, call, submission.command), "vkEndCommandBuffer")
+            self._send(submission, info)
+        except OutOfMemoryError as error:
+            # Going on without them would leave results silently wrong.
+            why = f"launches that were recorded are lost, and so is this device: {error}"
+            self.group.fail(OutOfMemoryError(why))
+            raise self.group.failed() from None
+        if not self._in_flight or self._in_flight[-1] is not submission:
+            self._in_flight.append(submission)
+        if ends:
+            self._open, self.ticket = None, 0
+        self.serial = submission.serial + 1
+        self._waits.clear()  # not before: who waits for nothing but others still has that to do
+        while self._lenders:
+            lender = next(iter(self._lenders))
+            lender.follow(self, submission.serial)
+            self._lenders.discard(lender)
+
+
+def _foreign(buffer: VulkanBuffer) -> DeviceError:
+    if buffer.queue is None:
+        return DeviceError("a buffer was used after it was closed")
+    return DeviceError("a buffer of another device was given to this one: copy it over first")

@@ -1,0 +1,185 @@
+"""Streams and events of a Vulkan device: a stream is a queue, an event a submission of it.
+
+Enters: a device's queues. Leaves: streams, and events with timestamps where asked for. Holds: recording an event sends
+nothing to the device; a timestamp's place is used again only when the device has written it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from vkjit.errors import ArgumentError, DeviceError, FeatureError
+from vkjit.runtime.capture import check_waiting
+from vkjit.runtime.handles import Handle
+from vkjit.runtime.streams import DeviceEvent, DeviceStream
+
+from ..loader import Functions, Vulkan
+from .queue import Queue
+from .transfer_queue import CopyQueue
+
+if TYPE_CHECKING:
+    from ..device import VulkanDevice
+
+__all__ = ["QueueEvent", "QueueStream", "Timestamps"]
+
+PLACES = 1024
+_TIMESTAMP = 2  # VK_QUERY_TYPE_TIMESTAMP
+_BOTTOM_OF_PIPE = 0x2000
+_64_BIT, _WAIT = 0x1, 0x2
+
+
+class QueueStream(DeviceStream):
+    """A stream of its own queue of commands. Streams may share a hardware queue, where the device has few."""
+
+    def __init__(self, device: VulkanDevice, queue: Queue, priority: int) -> None:
+        self.device: VulkanDevice = device
+        self.queue = queue
+        self.priority = priority
+        self.copies = isinstance(queue, CopyQueue)
+
+    def synchronize(self) -> None:
+        check_waiting(self.device)
+        self.device.check_reports_of(self.queue)
+
+    def query(self) -> bool:
+        self.queue.check()
+        with self.queue.lock:
+            newest = self.queue.newest
+        return _is_done(self.queue, newest)
+
+    def wait_event(self, event: DeviceEvent) -> None:
+        if not isinstance(event, QueueEvent) or event.device is not self.device:
+            raise ArgumentError("an event of another device: wait for it with event.synchronize()")
+        if event.queue is not None:
+            self.queue.wait_for(event.queue, event.serial)
+
+
+class QueueEvent(DeviceEvent):
+    """`serial` of `queue` marks the event; None before it is recorded."""
+
+    def __init__(self, device: VulkanDevice, timing: bool) -> None:
+        self.device: VulkanDevice = device
+        self.queue: Queue | None = None
+        self.serial = 0
+        self._stamp: Stamp | None = None
+        self._timing = timing
+
+    def record(self, stream: DeviceStream) -> None:
+        if not isinstance(stream, QueueStream) or stream.device is not self.device:
+            raise ArgumentError("an event is recorded in streams of its own device")
+        queue = stream.queue
+        queue.check()
+        with queue.lock:
+            if self._timing:
+                self._stamp = self.device.timestamps.take(queue)
+            self.queue, self.serial = queue, queue.newest
+
+    def query(self) -> bool:
+        return self.queue is None or _is_done(self.queue, self.serial)
+
+    def synchronize(self) -> None:
+        check_waiting(self.device)
+        if self.queue is not None:
+            self.queue.wait(self.serial)
+
+    def nanoseconds_since(self, start: DeviceEvent) -> int:
+        if not isinstance(start, QueueEvent) or start.device is not self.device:
+            raise ArgumentError("time passes between two events of one device")
+        if not (self._timing and start._timing):
+            raise ArgumentError("an event without timing has no time: make both with timing=True")
+        if self._stamp is None or start._stamp is None:
+            raise DeviceError("an event that was never recorded has no time")
+        self.device.timestamps.check()
+        self.synchronize()
+        start.synchronize()
+        return self.device.timestamps.difference(start._stamp, self._stamp)
+
+
+def _is_done(queue: Queue, serial: int) -> bool:
+    """Whether the submission is complete. Sends it if it is open: whoever asks until it is may do nothing else."""
+    if serial <= queue.completed:
+        return True
+    queue.check()  # nothing is complete any more on a device that is lost, or another process's
+    if serial >= queue.serial:
+        queue.submit()
+    return queue.is_complete(serial)
+
+
+class Stamp:
+    """A place in the query pool that a submission writes; gives it back when nobody refers to it any more."""
+
+    __slots__ = ("_timestamps", "place", "queue", "serial")
+
+    def __init__(self, timestamps: Timestamps, place: int, queue: Queue, serial: int) -> None:
+        self._timestamps = timestamps
+        self.place = place
+        self.queue = queue
+        self.serial = serial
+
+    def __del__(self) -> None:
+        with contextlib.suppress(AttributeError):  # it was never made whole
+            self._timestamps.free.append((self.place, self.queue, self.serial))
+
+
+class Timestamps:
+    """The timestamps of a device. Raises FeatureError where its queues have none."""
+
+    def __init__(
+        self, vulkan: Vulkan, functions: Functions, device: Any, period: float, valid_bits: int, places: int = PLACES
+    ) -> None:
+        if not valid_bits or not period:
+            raise FeatureError("this device's queues have no timestamps: measure on the host, after synchronize()")
+        self._vulkan = vulkan
+        self._functions = functions
+        self._device = device
+        self._period = period
+        self._mask = (1 << valid_bits) - 1
+        self.free: list[tuple[int, Queue | None, int]] = [(place, None, 0) for place in range(places)]
+        info = vulkan.struct("VkQueryPoolCreateInfo", queryType=_TIMESTAMP, queryCount=places)
+        out = vulkan.ffi.new("VkQueryPool *")
+        vulkan.check(functions.vkCreateQueryPool(device, info, vulkan.null, out), "vkCreateQueryPool")
+        destroy = functions.vkDestroyQueryPool
+        self._pool = Handle("query pool", out[0], lambda handle: destroy(device, handle, vulkan.null))
+
+    def take(self, queue: Queue) -> Stamp:
+        """Records a timestamp after everything recorded in the queue so far. Call it under the lock."""
+        place = self._place()
+        f = self._functions
+        queue.record(f.vkCmdResetQueryPool, self._pool.value, place, 1)
+        queue.record(f.vkCmdWriteTimestamp, _BOTTOM_OF_PIPE, self._pool.value, place)
+        return Stamp(self, place, queue, queue.serial)
+
+    def difference(self, start: Stamp, end: Stamp) -> int:
+        """Nanoseconds between two timestamps whose submissions are complete; negative when `end` came first."""
+        ticks = (self._value(end) - self._value(start)) & self._mask
+        if ticks > self._mask >> 1:
+            ticks -= self._mask + 1
+        return int(ticks * self._period)
+
+    def check(self) -> None:
+        """Raises DeviceError when they are gone."""
+        if self._pool.closed:
+            raise DeviceError("the device was closed, and with it the times of its events")
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def _value(self, stamp: Stamp) -> int:
+        value = self._vulkan.ffi.new("uint64_t *")
+        call = self._functions.vkGetQueryPoolResults
+        result = call(self._device, self._pool.value, stamp.place, 1, 8, value, 8, _64_BIT | _WAIT)
+        self._vulkan.check(result, "vkGetQueryPoolResults")
+        return int(value[0])
+
+    def _place(self) -> int:
+        for index, (place, queue, serial) in enumerate(self.free):
+            if queue is None or queue.is_complete(serial):
+                del self.free[index]
+                return place
+        if not self.free:
+            raise DeviceError(f"{PLACES} timed events are alive: drop some")
+        place, queue, serial = self.free.pop(0)
+        if queue is not None:
+            queue.wait(serial)
+        return place

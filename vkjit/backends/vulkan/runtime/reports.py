@@ -1,0 +1,234 @@
+"""What kernels report from the device: a ring of slots, one per launch of a kernel that can report.
+
+A report slot has the layout of a report buffer (`artifact.REPORT_WORDS`). Each launch of a kernel with sites gets the
+next slot; its address is written into the argument block at the field of role "report", where callers leave zeros. So
+a slot tells by itself which launch it belongs to, and a kernel needs to store only its own site number.
+
+Enters: launches with their artifacts. Leaves: KernelErrors in the order of the launches. Holds: a slot that isn't in
+use is zero; slots are looked at only when their launches are complete; each report is turned into an error once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from vkjit.errors import (
+    AssumptionError,
+    BoundsError,
+    InternalError,
+    KernelAssertionError,
+    KernelError,
+    KernelZeroDivisionError,
+    LoopLimitError,
+)
+from vkjit.runtime.artifact import REPORT_WORDS, KernelArtifact
+
+from .memory.buffer import Storage, VulkanBuffer
+from .queue.queue import Queue
+
+if TYPE_CHECKING:
+    from .pipeline.pipeline import VulkanKernel
+
+__all__ = ["Reports", "error_of_report"]
+
+SLOTS = 2048
+SLOT_BYTES = 4 * REPORT_WORDS
+
+_ERRORS: dict[str, type[KernelError]] = {
+    "loop_limit": LoopLimitError,
+    "bounds": BoundsError,
+    "assert": KernelAssertionError,
+    "assume": AssumptionError,
+    "zero_division": KernelZeroDivisionError,
+}
+
+
+class Reports:
+    """The ring of one device. Slots are numbered from the start of time; a number modulo SLOTS is its place.
+
+    The first launch that needs a slot allocates the ring. Calls are made under the queue's lock, save `check`.
+    """
+
+    def __init__(self, queue: Queue, storage: Storage) -> None:
+        self._queue = queue
+        self._storage = storage
+        self._slots: VulkanBuffer | None = None
+        self._mirror: VulkanBuffer | None = None
+        self._owners: list[KernelArtifact | None] = [None] * SLOTS
+        self._first = self._next = 0
+        self._errors: list[KernelError] = []
+        self._watched: dict[VulkanBuffer, tuple[list[KernelArtifact], int]] = {}
+        """Slots outside of the ring that may hold something, with their launches, and how many had been watched then."""
+        self._watches = 0
+        self._later: list[KernelError] = []
+        """Of slots that were used again while a check waited: perhaps somebody else's."""
+
+    @property
+    def outstanding(self) -> bool:
+        """True when something may have been reported since the last check."""
+        return self._next > self._first or bool(self._errors) or bool(self._watched)
+
+    def memory(self, nbytes: int) -> VulkanBuffer:
+        """Slots outside of the ring, all zero, for `watch`."""
+        slots = self._storage.buffer(None, self._storage.memory.main, nbytes)
+        self._zero(slots, 0, nbytes)
+        return slots
+
+    def watch(self, slots: VulkanBuffer, owners: list[KernelArtifact]) -> None:
+        """Has the next check look at these slots, which belong to launches of these artifacts, one each."""
+        self._watches += 1
+        self._watched[slots] = owners, self._watches
+
+    @property
+    def address(self) -> int:
+        """Address of the ring's first slot; makes the ring."""
+        return self._ring().address
+
+    def claim(self, kernel: VulkanKernel) -> int:
+        """The address of the next slot, for a launch. Waits for the device when every slot is in use."""
+        slots = self._ring()
+        if self._next - self._first == SLOTS:
+            self._drain()
+        place = self._next % SLOTS
+        self._owners[place] = kernel.artifact
+        self._next += 1
+        return slots.address + place * SLOT_BYTES
+
+    def patch(self, kernel: VulkanKernel, block: bytes) -> bytes:
+        """The block with the next slot's address in it."""
+        address = self.claim(kernel)
+        offset = kernel.report_offset
+        return block[:offset] + address.to_bytes(8, "little") + block[offset + 8 :]
+
+    def check(self) -> None:
+        """Waits for the device and raises the first error reported since the last check; the others are dropped.
+
+        What other threads launch meanwhile is left to the next check, as nobody waits for it here. Where they replay a graph that
+        is looked at here, its slots don't tell whose report it is: it is raised where there is nothing else to raise.
+        """
+        with self._queue.lock:
+            target, watched = self._next, dict(self._watched)
+        self._queue.group.wait_all()  # what other queues launched; the ring is copied in this one
+        with self._queue.lock:
+            self._prepare(target)
+        self._queue.wait_all()
+        with self._queue.lock:
+            self._collect(target)
+            if any(self._watched.get(slots, entry) != entry for slots, entry in watched.items()):
+                self._queue.group.wait_all()  # for what uses them again; nothing more comes now
+            self._collect_watched(watched)
+            if self._errors or self._later:  # no calls from here on, so that no interruption comes in between
+                if self._errors:
+                    first, self._errors = self._errors[0], self._later
+                else:
+                    first, self._errors = self._later[0], self._later[1:]
+                self._later = []
+                raise first
+
+    def _drain(self) -> None:
+        target = self._next
+        self._queue.group.wait_all()
+        self._prepare(target)
+        self._queue.wait_all()
+        self._collect(target)
+
+    def _ring(self) -> VulkanBuffer:
+        if self._slots is None:
+            pool = self._storage.memory.main
+            slots = self._storage.buffer(None, pool, SLOTS * SLOT_BYTES)
+            self._zero(slots, 0, slots.nbytes)
+            self._settle()
+            if not (pool.kind.mapped and pool.kind.cached):
+                self._mirror = self._storage.buffer(None, self._storage.memory.download, SLOTS * SLOT_BYTES)
+            self._slots = slots
+        return self._slots
+
+    def _prepare(self, target: int) -> None:
+        """Has the slots in use up to `target` copied to where the host can read them, if need be."""
+        if self._mirror is not None and self._slots is not None:
+            self._slots.write_epoch = self._queue.epoch  # launches don't note the ring: each has its own slot
+            for start, count in self._ranges(target):
+                offset, nbytes = start * SLOT_BYTES, count * SLOT_BYTES
+                self._queue.copy(self._slots, offset, self._mirror, offset, nbytes)
+
+    def _ranges(self, target: int) -> list[tuple[int, int]]:
+        """The places from the first slot in use up to `target`, as (start, count), cut at the ring's end."""
+        count = target - self._first
+        start = self._first % SLOTS
+        head = min(count, SLOTS - start)
+        return [(begin, length) for begin, length in ((start, head), (0, count - head)) if length > 0]
+
+    def _collect(self, target: int) -> None:
+        source = self._slots if self._mirror is None else self._mirror
+        if source is None or source.bytes is None or target <= self._first:
+            return
+        table, cleared = source.bytes.view(np.uint32).reshape(SLOTS, REPORT_WORDS), False
+        for start, count in self._ranges(target):
+            for place in np.flatnonzero(table[start : start + count, 0]) + start:
+                artifact = self._owners[place]
+                if artifact is not None:
+                    self._errors.append(error_of_report(artifact, table[place]))
+                self._clear(int(place))
+                cleared = True
+            self._owners[start : start + count] = [None] * count
+        self._first = target
+        if cleared:
+            self._settle()
+
+    def _collect_watched(self, watched: dict[VulkanBuffer, tuple[list[KernelArtifact], int]]) -> None:
+        """Looks at these slots outside of the ring, all uses of which are complete."""
+        for slots, entry in watched.items():
+            now = self._watched.get(slots)
+            if now is None:
+                continue  # another check has looked
+            found, owners = self._errors if now == entry else self._later, now[0]
+            visible = slots
+            if slots.bytes is None or not slots.chunk.pool.kind.cached:
+                visible = self._storage.buffer(None, self._storage.memory.download, slots.nbytes)
+                self._queue.copy(slots, 0, visible, 0, slots.nbytes)
+                self._queue.wait_all()
+            if visible.bytes is None:
+                raise InternalError(
+                    "the slots of a graph's reports can't be read: the memory for downloads isn't mapped"
+                )
+            table = visible.bytes.view(np.uint32).reshape(-1, REPORT_WORDS)
+            for place in np.flatnonzero(table[: len(owners), 0]):
+                found.append(error_of_report(owners[place], table[place]))
+                self._zero(slots, int(place) * SLOT_BYTES, SLOT_BYTES)
+            del self._watched[slots]
+
+    def _clear(self, place: int) -> None:
+        if self._slots is not None:
+            self._zero(self._slots, place * SLOT_BYTES, SLOT_BYTES)
+
+    def _settle(self) -> None:
+        """Waits until slots are zero: launches, in whatever queue, take them without asking."""
+        if self._slots is None or self._slots.bytes is None:
+            self._queue.wait_all()
+
+    def _zero(self, slots: VulkanBuffer, offset: int, nbytes: int) -> None:
+        if slots.bytes is not None:
+            slots.bytes[offset : offset + nbytes] = 0
+        else:
+            self._queue.fill(slots, offset, nbytes, 0)
+            self._queue.wait_all()  # launches of any queue follow, and don't note their slots
+
+
+def error_of_report(artifact: KernelArtifact, words: npt.NDArray[np.uint32]) -> KernelError:
+    """The error that a filled slot stands for."""
+    number = int(words[0])
+    x, y, z = (int(word) for word in words[1:4])
+    if not 1 <= number <= len(artifact.sites):
+        return KernelError(f"an unknown report, number {number}", kernel=artifact.name, invocation=(x, y, z))
+    site = artifact.sites[number - 1]
+    raw = np.ascontiguousarray(words[4:])
+    kinds = artifact.info.get("report_values", {}).get(number - 1, ())
+    floats = raw.view(np.float64)
+    values = [int(value) for value in raw.view(np.int64)]
+    shown = [float(floats[i]) if i < len(kinds) and kinds[i] == "float" else v for i, v in enumerate(values)]
+    message = site.message.format(*shown)
+    kind = _ERRORS.get(site.kind, KernelError)
+    return kind(message, kernel=artifact.name, loc=site.loc, invocation=(x, y, z))

@@ -1,0 +1,1 @@
+"""Compilation driver, kernel cache and fingerprints."""

@@ -1,0 +1,477 @@
+"""The disk cache of compiled kernels: one checksummed file per entry, written atomically.
+
+Maps a key (the SHA-256 of everything that the code depends on) to an artifact. A file that is damaged, truncated, of
+another version, stored under another key or owned by another user is a miss, never an error; so is an unusable
+directory. Any number of processes may read, write, evict and clear concurrently.
+
+Folders: `kernels` and `pipelines` in `directory()`, both of mode 0700. A file in `kernels` contains a magic line, the
+SHA-256 of the rest, the length of a JSON header (u32, little endian), the header, and the code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import operator
+import os
+import stat
+import struct
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import dtypes
+from ..errors import ArgumentError, InternalError, Loc, ReportSite
+from ..runtime.artifact import ArgField, KernelArtifact
+from ..settings import switch
+
+if TYPE_CHECKING:
+    from ..passes.analysis.trip_bound import TripBound
+
+__all__ = [
+    "COMPILER",
+    "Entry",
+    "clear",
+    "compiler_digest",
+    "directory",
+    "enabled",
+    "entries",
+    "load",
+    "load_pipelines",
+    "problem",
+    "read_file",
+    "read_files",
+    "remove_files",
+    "statistics",
+    "store",
+    "store_pipelines",
+    "verify",
+    "write_file",
+]
+
+MAGIC = b"vkjit artifact 3\n"
+SIZE_CAP = 256 << 20
+"""Maximum total size of the kernels in bytes, unless VKJIT_CACHE_SIZE is set. The least recently used are evicted
+first.
+"""
+ABANDONED_SECONDS = 3600.0
+"""Age after which a temporary file is considered abandoned by a killed writer."""
+
+
+# -- location
+
+
+def enabled() -> bool:
+    """True unless VKJIT_CACHE=0 is set or the directory can't be used safely. Raises ArgumentError for invalid
+    settings.
+    """
+    _size_cap()
+    return _switched_on() and _folder("kernels") is not None
+
+
+def problem() -> str:
+    """Return why nothing is cached, as text; "" if the cache works."""
+    try:
+        _size_cap()
+        if not _switched_on():
+            return "VKJIT_CACHE=0 switches it off"
+    except ArgumentError as error:
+        return str(error)
+    try:
+        return _checked(str(directory() / "kernels"))
+    except RuntimeError as error:  # no home directory
+        return f"there is no place for it ({error}): set VKJIT_CACHE_DIR"
+
+
+def _switched_on() -> bool:
+    return switch("VKJIT_CACHE") is not False
+
+
+def directory() -> Path:
+    """Return VKJIT_CACHE_DIR, else the platform's cache directory. Raises RuntimeError for a user without a home
+    directory.
+    """
+    chosen = os.environ.get("VKJIT_CACHE_DIR")
+    if chosen:
+        return Path(chosen)
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "vkjit" / "cache"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "vkjit"
+    place = os.environ.get("XDG_CACHE_HOME", "")
+    return Path(place if os.path.isabs(place) else Path.home() / ".cache") / "vkjit"
+
+
+def _folder(name: str) -> Path | None:
+    """Return a folder of the cache, or None if it can't be used."""
+    try:
+        path = directory() / name
+    except RuntimeError:
+        return None
+    return None if _checked(str(path)) else path
+
+
+@functools.lru_cache(maxsize=16)
+def _checked(text: str) -> str:
+    """Create the folder with mode 0700 and return what is wrong with it, as text, or "".
+
+    For a symbolic link, both the link and its target must belong to this user, because an owner can replace either.
+    """
+    path = Path(text)
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if hasattr(os, "getuid"):
+            for status in (path.lstat(), path.stat()):
+                if status.st_uid != os.getuid():
+                    return f"{path} belongs to another user (number {status.st_uid}): set VKJIT_CACHE_DIR"
+            if path.stat().st_mode & 0o077:
+                path.chmod(0o700)
+    except OSError as error:
+        return f"{path} can't be made or read ({error.strerror}): set VKJIT_CACHE_DIR"
+    return "" if os.access(path, os.W_OK | os.X_OK) else f"{path} can't be written: set VKJIT_CACHE_DIR"
+
+
+# -- dependencies of the code besides the kernel
+
+
+COMPILER = (
+    ".", "backends/codegen", "backends/vulkan/codegen", "compiler", "frontend", "ir", "lang", "passes", "runtime", "spirv",
+)  # fmt: skip
+"""Folders of the package that affect the generated SPIR-V; `.` stands for the top-level modules alone."""
+
+
+@functools.cache
+def compiler_digest(folders: tuple[str, ...] = COMPILER) -> str:
+    """Return a hash over the compiler's own files (paths, sizes, times), so that a change of the compiler invalidates
+    all entries.
+
+    It is computed once per process: later changes of the files don't affect the code that is already loaded.
+    """
+    root = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+    facts = [root, *sys.version_info[:2], np.__version__, sys.byteorder]
+    for folder in folders:
+        for entry in _files(os.path.join(root, folder), nested=folder != "."):
+            status = entry.stat()
+            facts += (entry.path, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    return hashlib.sha256(repr(facts).encode()).hexdigest()
+
+
+def _files(folder: str, *, nested: bool = True) -> Iterator[os.DirEntry[str]]:
+    """Yield the source files of a folder in order, including those of its sub-folders if `nested`."""
+    with os.scandir(folder) as entries:
+        ordered = sorted(entries, key=operator.attrgetter("name"))
+    for entry in ordered:
+        if entry.name.endswith((".py", ".lark")):
+            yield entry
+        elif nested and entry.name != "__pycache__" and entry.is_dir():
+            yield from _files(entry.path)
+
+
+# -- files
+
+
+def _read(path: Path) -> bytes | None:
+    """Read a file of the cache. Return None if it doesn't exist or isn't a regular file owned by this user."""
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    try:
+        handle = os.open(path, flags)
+    except OSError:
+        return None
+    try:
+        with os.fdopen(handle, "rb") as file:
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode) or (hasattr(os, "getuid") and status.st_uid != os.getuid()):
+                return None
+            return file.read()
+    except OSError:
+        return None
+
+
+def _write(path: Path, data: bytes) -> bool:
+    """Write a temporary file and rename it. Return True on success."""
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+    except OSError:
+        _checked.cache_clear()  # the folder may have been deleted; the next call recreates it
+        return False
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(name, path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        if isinstance(error, OSError):
+            return False
+        raise
+    return True
+
+
+def _path(folder: Path, key: str) -> Path:
+    return folder / f"{key}.vkjit"
+
+
+def load(key: str) -> KernelArtifact | None:
+    """Return the artifact stored under the key, or None."""
+    folder = _folder("kernels")
+    if folder is None:
+        return None
+    path = _path(folder, key)
+    data = _read(path)
+    artifact = _decode(data, key) if data is not None else None
+    if artifact is not None:
+        with contextlib.suppress(OSError):  # another process may have evicted the entry; the data read is still valid
+            os.utime(path)
+    return artifact
+
+
+def store(key: str, artifact: KernelArtifact) -> None:
+    """Write the entry. Failures are ignored."""
+    folder = _folder("kernels")
+    if folder is not None and key and _write(_path(folder, key), _encode(artifact, key)):
+        _evict(folder)
+
+
+def load_pipelines(name: str) -> bytes:
+    """Return the pipeline cache data stored under the name, unchecked; empty if there is none."""
+    folder = _folder("pipelines") if _switched_on() else None
+    return (_read(folder / f"{name}.bin") or b"") if folder is not None else b""
+
+
+def store_pipelines(name: str, data: bytes) -> None:
+    """Store a driver's pipeline cache data. Failures are ignored."""
+    folder = _folder("pipelines") if _switched_on() else None
+    if folder is not None and len(data) <= _size_cap():
+        _write(folder / f"{name}.bin", data)
+
+
+def read_file(folder: str, name: str) -> bytes | None:
+    """Read a file of another folder of the cache, unchecked. Return None if this user has no such file."""
+    place = _folder(folder) if _switched_on() else None
+    return _read(place / name) if place is not None else None
+
+
+def write_file(folder: str, name: str, data: bytes) -> bool:
+    """Write a file into another folder of the cache atomically. Return True on success."""
+    place = _folder(folder) if _switched_on() else None
+    return place is not None and _write(place / name, data)
+
+
+def read_files(folder: str, suffix: str) -> Iterator[bytes]:
+    """Yield the contents of the files in a folder whose names end in `suffix`."""
+    place = _folder(folder)
+    for path in sorted(place.glob(f"*{suffix}")) if place is not None else ():
+        data = _read(path)
+        if data is not None:
+            yield data
+
+
+def remove_files(folder: str, suffix: str) -> int:
+    """Delete the files in a folder whose names end in `suffix`, and leftover temporary files. Return how many."""
+    place = _folder(folder)
+    if place is None:
+        return 0
+    return sum(_remove(path) for pattern in (f"*{suffix}", "*.tmp") for path in place.glob(pattern))
+
+
+# -- housekeeping
+
+
+def _size_cap() -> int:
+    """Return VKJIT_CACHE_SIZE in bytes. Raises ArgumentError for an invalid value."""
+    text = os.environ.get("VKJIT_CACHE_SIZE", "")
+    if text and not (text.isascii() and text.isdecimal()):
+        raise ArgumentError(f"VKJIT_CACHE_SIZE is {text!r}: expected a number of bytes, such as {SIZE_CAP}")
+    return int(text) if text else SIZE_CAP
+
+
+def _listed(folder: Path) -> list[tuple[float, int, Path]]:
+    """Return time of last use, size in bytes and path of each entry, least recently used first."""
+    listed = []
+    with contextlib.suppress(OSError), os.scandir(folder) as listing:
+        for item in listing:
+            if item.name.endswith(".vkjit"):
+                with contextlib.suppress(OSError):  # deleted in the meantime
+                    status = item.stat(follow_symlinks=False)
+                    listed.append((status.st_mtime, status.st_size, Path(item.path)))
+    return sorted(listed)
+
+
+def _evict(folder: Path) -> None:
+    """Delete the least recently used entries until the cache is under its size limit, and abandoned temporary files.
+
+    Runs with a probability of 1 in 32 per call.
+    """
+    if int.from_bytes(os.urandom(1), "little") >= 8:
+        return
+    listed = _listed(folder)
+    total, cap = sum(size for _, size, _ in listed), _size_cap()
+    for _, size, path in listed:
+        if total <= cap:
+            break
+        _remove(path)
+        total -= size
+    now = time.time()
+    for path in folder.glob("*.tmp"):
+        with contextlib.suppress(OSError):
+            if now - path.lstat().st_mtime > ABANDONED_SECONDS:
+                path.unlink()
+
+
+def _remove(path: Path) -> bool:
+    """Delete a file. Return True on success."""
+    try:
+        path.unlink()
+    except OSError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file of the cache. `name` is the kernel's name, empty if the file is damaged; `used` is in seconds since 1970."""
+
+    path: Path
+    name: str
+    nbytes: int
+    used: float
+
+
+def entries() -> list[Entry]:
+    """Return all entries, most recently used first. Each is read and checked."""
+    folder = _folder("kernels")
+    result = []
+    for used, nbytes, path in reversed(_listed(folder) if folder is not None else []):
+        artifact = _decode(_read(path) or b"", path.stem)
+        result.append(Entry(path, artifact.name if artifact is not None else "", nbytes, used))
+    return result
+
+
+def verify() -> tuple[int, list[Path]]:
+    """Check all entries and delete the damaged ones. Return the number of valid entries and the deleted paths."""
+    all_entries = entries()
+    damaged = [entry.path for entry in all_entries if not entry.name]
+    for path in damaged:
+        _remove(path)
+    return len(all_entries) - len(damaged), damaged
+
+
+def statistics() -> dict[str, Any]:
+    """Return the directory, the number of kernels, their size in bytes and the size of the drivers' pipeline caches."""
+    folder, pipelines = _folder("kernels"), _folder("pipelines")
+    listed = _listed(folder) if folder is not None else []
+    with contextlib.suppress(RuntimeError):
+        return {
+            "directory": str(directory()),
+            "entries": len(listed),
+            "bytes": sum(size for _, size, _ in listed),
+            "pipeline_bytes": sum(p.stat().st_size for p in pipelines.glob("*.bin")) if pipelines is not None else 0,
+        }
+    return {"directory": "none", "entries": 0, "bytes": 0, "pipeline_bytes": 0}
+
+
+def clear() -> int:
+    """Delete all cached files and leftover temporary files. Return the number of files."""
+    folders = [folder for folder in (_folder("kernels"), _folder("pipelines")) if folder is not None]
+    patterns = ("*.vkjit", "*.bin", "*.tmp")
+    return sum(_remove(path) for folder in folders for pattern in patterns for path in folder.glob(pattern))
+
+
+# -- the file format
+
+
+def _encode(artifact: KernelArtifact, key: str) -> bytes:
+    unknown = artifact.info.keys() - _INFO
+    if unknown:
+        raise InternalError(
+            f"the cache doesn't know how to keep {', '.join(sorted(unknown))} of kernel {artifact.name}"
+        )
+    header = {
+        "key": key,
+        "name": artifact.name,
+        "entry": artifact.entry,
+        "local_size": artifact.local_size,
+        "fields": [(f.role, f.arg, f.axis, f.dtype.name, f.offset, f.size) for f in artifact.fields],
+        "block_size": artifact.block_size,
+        "indirect": artifact.indirect,
+        "reads": sorted(artifact.reads),
+        "writes": sorted(artifact.writes),
+        "features": sorted(artifact.features),
+        "shared_bytes": artifact.shared_bytes,
+        "subgroup_size": artifact.subgroup_size,
+        "sites": [(s.kind, (s.loc.file, s.loc.line, s.loc.col, s.loc.end), s.message) for s in artifact.sites],
+        "info": {name: _INFO[name][0](value) for name, value in artifact.info.items()},
+    }
+    text = json.dumps(header).encode()
+    body = struct.pack("<I", len(text)) + text + artifact.code
+    data: bytes = MAGIC + hashlib.sha256(body).digest() + body
+    return data
+
+
+def _decode(data: bytes, key: str) -> KernelArtifact | None:
+    """Decode an entry; None unless it is complete, unaltered and was stored under this key."""
+    start = len(MAGIC) + 32
+    if not data.startswith(MAGIC) or len(data) < start + 4:
+        return None
+    body = memoryview(data)[start:]
+    if hashlib.sha256(body).digest() != data[len(MAGIC) : start]:
+        return None
+    (length,) = struct.unpack_from("<I", body)
+    try:
+        header = json.loads(bytes(body[4 : 4 + length]))
+        return _artifact(header, bytes(body[4 + length :])) if header["key"] == key else None
+    except (ValueError, KeyError, TypeError, IndexError):  # intact, but of another format version
+        return None
+
+
+def _artifact(header: dict[str, Any], code: bytes) -> KernelArtifact:
+    return KernelArtifact(
+        name=header["name"],
+        code=code,
+        entry=header["entry"],
+        local_size=(header["local_size"][0], header["local_size"][1], header["local_size"][2]),
+        fields=tuple(ArgField(r, a, x, dtypes.by_name[d], o, s) for r, a, x, d, o, s in header["fields"]),
+        block_size=header["block_size"],
+        indirect=header["indirect"],
+        reads=frozenset(header["reads"]),
+        writes=frozenset(header["writes"]),
+        features=frozenset(header["features"]),
+        shared_bytes=header["shared_bytes"],
+        subgroup_size=header["subgroup_size"],
+        sites=tuple(ReportSite(kind, Loc(*loc), message) for kind, loc, message in header["sites"]),
+        info={name: _INFO[name][1](value) for name, value in header["info"].items()},
+    )
+
+
+def _rows(by_site: dict[int, Any]) -> list[tuple[int, Any]]:
+    return sorted(by_site.items())
+
+
+def _bound_to_json(bound: TripBound) -> Any:
+    from ..passes.analysis.trip_bound import bound_to_json
+
+    return bound_to_json(bound)
+
+
+def _bound_from_json(data: Any) -> TripBound | None:
+    from ..passes.analysis.trip_bound import bound_from_json  # imports the IR
+
+    return bound_from_json(data)
+
+
+_INFO: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "grid_axes": (list, tuple),
+    "trip_bound": (_bound_to_json, _bound_from_json),
+    "report_values": (_rows, lambda rows: {site: tuple(kinds) for site, kinds in rows}),
+    "print_values": (_rows, lambda rows: {site: tuple(map(tuple, kinds)) for site, kinds in rows}),
+    "print_local": (list, tuple),
+}
+"""Encoder to JSON and decoder for each `info` item that launches need."""

@@ -1,0 +1,246 @@
+"""The compilation driver: lowers a kernel through front end, passes and back end to an artifact.
+
+`compile_kernel` takes a `KernelSpec` and a `Signature` of the front end and the capabilities of a device, and returns a
+`KernelArtifact`. All artifacts are made there; the disk cache is looked up first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from .. import frontend
+from ..errors import ArgumentError
+from ..frontend import ConstArg, KernelSpec, Signature
+from ..runtime.artifact import KernelArtifact
+from ..runtime.device import DeviceCaps
+from ..runtime.handles import on_fork
+from ..settings import switch
+from . import cache, fingerprint
+
+if TYPE_CHECKING:  # a process that hits the cache for every kernel loads neither passes nor emitters
+    from ..ir.core import Module
+    from ..passes.analysis.trip_bound import TripBound
+
+__all__ = ["CompileTimes", "compile_kernel", "emit_module", "lower_for", "optimisation_level"]
+
+AfterPass = Callable[[str, Any], None]
+"""Callback that gets the name of a pass and the module after it."""
+
+_COMPILER = cache.compiler_digest()  # a digest of the files as they were loaded, unaffected by later edits
+_BACK_ENDS = {"llvm-cpu": ("backends/cpu",)}
+"""Folders, besides the compiler's own, that affect the generated code, by kind of device."""
+
+
+class _GcPaused:
+    """Context manager that disables Python's cyclic garbage collector while any thread is inside.
+
+    A compilation makes many objects and keeps most of them, so collections during it are wasted. If Ctrl-C prevents a
+    thread from leaving, the thread leaves with its next use.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._inside: set[int] = set()
+        self._was_on = False
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._was_on = gc.isenabled()
+            self._inside.add(threading.get_ident())
+            gc.disable()
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside.discard(threading.get_ident())
+            if not self._inside and self._was_on:
+                gc.enable()
+
+    def forget(self) -> None:
+        """Reset the state in a forked child, where the threads that were inside don't exist."""
+        if self._inside and self._was_on:
+            gc.enable()
+        self.__init__()  # type: ignore[misc]  # the lock may have been held by such a thread and would never be released
+
+
+_gc_paused = _GcPaused()
+on_fork(_gc_paused.forget)
+
+
+@dataclass(slots=True)
+class CompileTimes:
+    """Milliseconds spent in each stage, summed over all compilations of this process, and numbers of compilations and
+    cache hits.
+    """
+
+    frontend: float = 0.0
+    passes: float = 0.0
+    emit: float = 0.0
+    count: int = 0
+    cached: int = 0
+
+
+TIMES = CompileTimes()
+
+
+def optimisation_level() -> int:
+    """Return VKJIT_OPT, 0 to 2; 2 if unset or empty."""
+    text = os.environ.get("VKJIT_OPT", "").strip() or "2"
+    if text not in ("0", "1", "2"):
+        raise ArgumentError(f"VKJIT_OPT is {text!r}: expected 0, 1 or 2")
+    return int(text)
+
+
+def lower_for(
+    spec: KernelSpec, signature: Signature, caps: DeviceCaps, *, after_pass: AfterPass | None = None
+) -> Module:
+    """Return the module as the device's back end receives it. For the interpreter this is the front end's output."""
+    from ..passes import pipeline
+
+    module = frontend.lower_kernel(spec, signature)
+    if after_pass is not None:
+        after_pass("frontend", module)
+    return pipeline.run(module, caps, optimisation_level(), after_pass=after_pass)
+
+
+def compile_kernel(
+    spec: KernelSpec, signature: Signature, caps: DeviceCaps, *, guarded: bool = False
+) -> KernelArtifact:
+    """Compile a kernel for a device, or load the artifact from the disk cache. Raises CompileError, FeatureError.
+
+    On a device whose driver stops long loops silently (`caps.loop_cap`), the artifact has no loop guard if the
+    iterations have a known bound. `info["trip_bound"]` is that bound, to be compared with the limit before each launch.
+    `guarded=True` forces the guard.
+    """
+    __tracebackhide__ = True
+    interpreted = caps.kind == "interpreter"
+    uncached = interpreted or bool(signature.sanitize)
+    # parsing the source alone can trigger a garbage collection: a third of the time of a cache lookup
+    with _gc_paused:
+        key = "" if uncached else _cache_key(spec, signature, caps, guarded=guarded)
+        from_cache = cache.load(key) if key else None
+    if from_cache is not None:
+        TIMES.cached += 1
+        return from_cache
+    with _gc_paused, frontend.naming_instance(spec, signature):
+        artifact = _compile(spec, signature, caps, guarded=guarded)
+    if not interpreted:
+        if caps.kind != "llvm-cpu":
+            _validate(artifact)
+        if key:
+            cache.store(key, artifact)
+    return artifact
+
+
+def _compile(spec: KernelSpec, signature: Signature, caps: DeviceCaps, *, guarded: bool) -> KernelArtifact:
+    """Compile from source to code and record the time of each stage."""
+    __tracebackhide__ = True
+    start = time.perf_counter()
+    module = frontend.lower_kernel(spec, signature)
+    axes = _grid_axes(module)
+    lowered = time.perf_counter()
+    module, bound = _optimise(module, caps, guarded=guarded)
+    optimised = time.perf_counter()
+    artifact = emit_module(module, caps)
+    artifact = replace(artifact, info={**artifact.info, "grid_axes": axes})
+    if bound is not None:
+        artifact = replace(artifact, info={**artifact.info, "trip_bound": bound})
+    if signature.sanitize:
+        artifact = replace(artifact, info={**artifact.info, "sanitizer": module.kernel.attrs["sanitizer_plan"]})
+    emitted = time.perf_counter()
+    TIMES.frontend += (lowered - start) * 1e3
+    TIMES.passes += (optimised - lowered) * 1e3
+    TIMES.emit += (emitted - optimised) * 1e3
+    TIMES.count += 1
+    return artifact
+
+
+def _grid_axes(module: Module) -> tuple[int, ...]:
+    """Return the grid axes whose ids or extents the module reads. Takes the front end's output."""
+    ops = (op for function in module.all_functions() for op in function.body.walk())
+    return tuple(sorted({op.attrs["dim"] for op in ops if op.name in ("global_id", "group_id", "num_groups")}))
+
+
+def emit_module(module: Module, caps: DeviceCaps) -> KernelArtifact:
+    """Return the artifact made by the back end for the device's kind."""
+    from ..backends.vulkan import codegen as emit
+
+    if caps.kind == "interpreter":
+        return emit.interpreter_artifact(module, caps)
+    if caps.kind == "llvm-cpu":
+        from ..backends.cpu.codegen import lower
+
+        return lower.emit(module, caps)
+    return emit.emit(module, caps)
+
+
+def _optimise(module: Module, caps: DeviceCaps, *, guarded: bool) -> tuple[Module, TripBound | None]:
+    """Run the pass pipeline. Also return the bound on iterations if the loop guard was omitted because of it."""
+    __tracebackhide__ = True
+    from ..passes import pipeline
+    from ..passes.transforms.loop_guard import LoopGuard, bounded_trip_product
+
+    if caps.loop_cap is None or guarded:
+        return pipeline.run(module, caps, optimisation_level()), None
+    bounds: list[TripBound | None] = []
+
+    def after_pass(name: str, current: Module) -> None:
+        if name == LoopGuard.name and not bounds:
+            bounds.append(bounded_trip_product(current))
+
+    module.kernel.attrs["bound_checked"] = True
+    module = pipeline.run(module, caps, optimisation_level(), after_pass=after_pass)
+    return module, bounds[0] if bounds else None
+
+
+def _validate(artifact: KernelArtifact) -> None:
+    """Validate the module with spirv-val if VKJIT_SPIRV_VAL=1."""
+    if not switch("VKJIT_SPIRV_VAL"):
+        return
+    from ..spirv import tools
+
+    tools.validate(artifact.code)
+
+
+def _cache_key(spec: KernelSpec, signature: Signature, caps: DeviceCaps, *, guarded: bool) -> str:
+    """Return a hash of everything that the code depends on, or "" if the cache is disabled."""
+    if not cache.enabled():
+        return ""
+    source = fingerprint.fingerprint(spec.fn)
+    code = spec.fn.__code__
+    place = f"{os.path.realpath(code.co_filename)}:{code.co_firstlineno}"  # error reports contain the file and line
+    structs = [fingerprint.value_digest(composite.parameter.element) for composite in spec.composites]
+    options = f"{optimisation_level()} {guarded}"
+    back = cache.compiler_digest(_BACK_ENDS[caps.kind]) if caps.kind in _BACK_ENDS else ""
+    parts = (
+        source,
+        place,
+        repr(spec.over),
+        *structs,
+        _signature_text(signature),
+        _caps_text(caps),
+        options,
+        _COMPILER,
+        back,
+    )
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _signature_text(signature: Signature) -> str:
+    """Return a text of the signature that is the same in every process; constants are replaced by their digests."""
+    arguments = [fingerprint.value_digest(a.value) if isinstance(a, ConstArg) else repr(a) for a in signature.args]
+    return f"{arguments} {dataclasses.replace(signature, args=())!r}"
+
+
+def _caps_text(caps: DeviceCaps) -> str:
+    fields = {name: getattr(caps, name) for name in caps.__slots__}
+    ordered = {name: sorted(value) if isinstance(value, frozenset) else value for name, value in sorted(fields.items())}
+    return repr(ordered)

@@ -1,0 +1,330 @@
+"""Fingerprints of kernels: a digest of the source, of the device functions reached, and of captured values.
+
+`Captures` provides the digest for cache keys, and a cheap check that captured names are still bound to the same
+objects. Names are collected from the syntax tree, so names in branches that aren't compiled count too.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import contextlib
+import dataclasses
+import enum
+import functools
+import hashlib
+import os
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import CellType, FunctionType, ModuleType
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from ..dtypes import DType
+from ..errors import CompileError
+from ..frontend.signature.free_names import MISSING, find_global, is_frozen
+from ..frontend.signature.function import DeviceFunction
+from ..frontend.signature.signature import exact
+from ..frontend.source import source_of
+from ..lang.control import Tune
+from ..lang.packed import PackedFloat
+from ..lang.structs import StructType
+from ..lang.types import ArrayAnnotation, ConstAnnotation
+from ..lang.vectors import VectorType
+
+__all__ = ["Captures", "fingerprint", "value_digest"]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A check of one captured name: a function that reads it, and the value it had."""
+
+    read: Callable[[], Any]
+    value: Any
+
+    def holds(self) -> bool:
+        now = self.read()
+        if now is self.value:
+            return True
+        return isinstance(now, int | float | str | tuple) and bool(exact(now) == exact(self.value))
+
+
+Quick = tuple[
+    tuple[tuple[dict[str, Any], str, Any], ...], tuple[tuple[CellType, Any], ...], tuple[Callable[[], bool], ...]
+]
+"""(Dictionary entries, closure cells, predicates): captures are unchanged if all entries and cells hold the recorded
+objects and all predicates return True.
+"""
+
+
+class Captures:
+    """Everything that a function captures, device functions included.
+
+    Also accepts constants: a device function, a struct with methods, or a tuple of these. The source is read on first
+    use, or by `taken`. Raises CompileError if the source can't be read.
+    """
+
+    def __init__(self, fn: Any) -> None:
+        self.fn = fn
+
+    def taken(self) -> Captures:
+        """Read the captures now, so that later changes are detected, and return self."""
+        self._walk  # noqa: B018  (a cached property)
+        return self
+
+    @functools.cached_property
+    def _walk(self) -> _Walk:
+        walk = _Walk()
+        if not isinstance(self.fn, FunctionType):
+            walk.value(self.fn)
+            return walk
+        walk.function(self.fn)
+        _latest[:] = [weakref.ref(self)]
+        return walk
+
+    def any(self) -> bool:
+        """True if any captured name could change."""
+        return bool(self._walk.checks)
+
+    @property
+    def digest(self) -> str:
+        """Hexadecimal digest. Functions of equal digest compile to the same code for equal signatures."""
+        return self._walk.hash.hexdigest()
+
+    def changed(self) -> bool:
+        """True if a captured name has a different meaning than when the captures were read."""
+        walk = self._walk
+        for namespace, name, value in walk.places:
+            if namespace.get(name, MISSING) is not value:
+                return not all(check.holds() for check in walk.checks)
+        return not all(check.holds() for check in walk.others)
+
+    def quick(self) -> Quick:
+        """Return the check of `changed` as data that a caller can test inline, without function calls."""
+        walk = self._walk
+        cells = tuple((c.read.args[0], c.value) for c in walk.others if isinstance(c.read, functools.partial))
+        others = tuple(c.holds for c in walk.others if not isinstance(c.read, functools.partial))
+        look_ups = {(id(namespace), name): (namespace, name, value) for namespace, name, value in reversed(walk.places)}
+        return tuple(look_ups.values()), cells, others
+
+
+def fingerprint(fn: Callable[..., Any]) -> str:
+    """Return the digest of a function. Functions of equal digest compile to the same code for equal signatures."""
+    for reference in _latest:  # a launcher has usually just checked the captures of this function
+        captures = reference()
+        if captures is not None and captures.fn is fn and not captures.changed():
+            return captures.digest
+    return Captures(fn).digest
+
+
+_latest: list[weakref.ref[Captures]] = []
+"""The most recently read captures."""
+
+
+def value_digest(value: object) -> str:
+    """Return the digest of a constant; stable across processes."""
+    walk = _Walk()
+    walk.value(value)
+    return walk.hash.hexdigest()
+
+
+class _Walk:
+    """Traversal that collects the digest and the checks of a function and of everything it refers to."""
+
+    def __init__(self) -> None:
+        self.hash = hashlib.sha256()
+        self.checks: list[Check] = []
+        # The same checks in a form that is fast if nothing has changed: dictionary entries, and the remaining checks.
+        self.places: list[tuple[dict[str, Any], str, Any]] = []
+        self.others: list[Check] = []
+        self.seen: set[FunctionType | StructType] = set()
+
+    def add(self, *parts: object) -> None:
+        self.hash.update("\0".join(map(str, parts)).encode() + b"\1")
+
+    def function(self, fn: FunctionType) -> None:
+        if fn in self.seen:
+            self.add("again", fn.__qualname__)
+            return
+        self.seen.add(fn)
+        source = source_of(fn)
+        self.add("function", fn.__qualname__, source.text(), source.node.lineno, source.file)
+        for default in (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()):
+            self.value(default)
+        for annotation in fn.__annotations__.values():
+            self.add(repr(annotation))
+        for chain in sorted(_outer_chains(source.node)):
+            self.chain(fn, chain)
+
+    def device_function(self, function: DeviceFunction) -> None:
+        """Add a device function, with its resolved annotations: the meaning of string annotations depends on their
+        scope.
+        """
+        if function.fn not in self.seen:
+            with contextlib.suppress(CompileError):  # the compiler reports it with the location of the call
+                for name, annotation in function.annotations.items():
+                    self.add("parameter", name)
+                    self.value(annotation)
+        self.function(function.fn)
+
+    def check(self, read: Callable[[], Any], value: Any, look_ups: tuple[tuple[dict[str, Any], str, Any], ...]) -> None:
+        """Record a name to check before each launch."""
+        check = Check(read, value)
+        self.checks.append(check)
+        self.places += [
+            look_up for look_up in look_ups if not any(look_up[0] is d and look_up[1] == n for d, n, _ in self.places)
+        ]
+        if not look_ups:
+            self.others.append(check)
+
+    def chain(self, fn: FunctionType, chain: tuple[str, ...]) -> None:
+        """Add a captured name and its attributes, as far as they are read from modules and classes."""
+        name, *rest = chain
+        value = find_global(fn, name)
+        if value is MISSING:
+            return
+        self.check(_reader(fn, name), value, _look_ups(fn, name, value))
+        path = name
+        for attribute in rest:
+            if not isinstance(value, ModuleType | type) or isinstance(value, DType) or not hasattr(value, attribute):
+                break
+            owner, value, path = value, getattr(value, attribute), f"{path}.{attribute}"
+            if not _is_constant_module(owner):
+                self.check(_attribute_reader(owner, attribute), value, ())
+        self.add("name", path)
+        self.value(value)
+
+    def value(self, value: object) -> None:
+        """Add a captured object: functions, structs, tuples and frozen dataclasses by their parts, other constants by
+        their repr.
+        """
+        if isinstance(value, DeviceFunction):
+            self.device_function(value)
+        elif isinstance(value, StructType):
+            self.struct(value)
+        elif isinstance(value, tuple | Tune):
+            items = value if isinstance(value, tuple) else value.choices
+            self.add(type(value).__name__, len(items))
+            for item in items:
+                self.value(item)
+        elif isinstance(value, float):
+            self.add(type(value).__name__, value.hex())
+        elif isinstance(value, np.ufunc):
+            self.add("ufunc", value.__name__)
+        elif isinstance(value, np.dtype):
+            self.add("numpy dtype", value.descr)
+        elif isinstance(value, TypeVar):
+            self.add("type variable", value.__name__)
+        elif is_frozen(value) and not isinstance(value, _BY_TEXT):
+            self.add("dataclass", type(value).__module__, type(value).__qualname__)
+            for field in dataclasses.fields(cast(Any, value)):
+                self.add("field", field.name)
+                self.value(getattr(value, field.name))
+        elif isinstance(value, _BY_TEXT):
+            self.add(type(value).__name__, repr(value))
+        else:
+            self.other(value)
+
+    def other(self, value: object) -> None:
+        """Add any other object: modules, classes and functions by name, the rest by a value that is random per process.
+
+        Kernels can't capture the rest, so it doesn't affect their code. The random value prevents sharing of cache
+        entries between processes if that ever changes.
+        """
+        name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
+        has_name = isinstance(value, ModuleType | type) or (callable(value) and isinstance(name, str))
+        self.add(type(value).__name__, getattr(value, "__module__", ""), name if has_name else _PROCESS_NONCE)
+
+    def struct(self, kind: StructType) -> None:
+        """Add a struct: its fields with types and defaults, and its methods."""
+        if kind in self.seen:
+            self.add("again", kind.cls.__qualname__)
+            return
+        self.seen.add(kind)
+        self.add("struct", kind.cls.__module__, kind.cls.__qualname__)
+        from ..frontend.signature.annotations import read_field  # imported late: it imports the dimension parser
+
+        for name in kind.fields:
+            self.add("field", name)
+            self.value(read_field(kind.cls, name, kind.scope))
+            self.value(kind.defaults.get(name, MISSING))
+        for name, member in vars(kind.cls).items():
+            if isinstance(member, FunctionType | DeviceFunction):
+                self.add("method", name)
+                method = member if isinstance(member, DeviceFunction) else DeviceFunction(member, kind.scope)
+                with contextlib.suppress(CompileError):  # a method without source can't be called anyway
+                    self.device_function(method)
+
+
+_PROCESS_NONCE = os.urandom(16).hex()
+_BY_TEXT = (
+    bool, int, str, np.generic, enum.Enum, type(None), DType, VectorType, PackedFloat, ArrayAnnotation, ConstAnnotation,
+)  # fmt: skip
+
+
+def _is_constant_module(owner: object) -> bool:
+    """True for modules whose attributes are assumed constant: this library, `math` and NumPy."""
+    return isinstance(owner, ModuleType) and owner.__name__.split(".")[0] in ("vkjit", "math", "numpy")
+
+
+def _look_ups(fn: FunctionType, name: str, value: Any) -> tuple[tuple[dict[str, Any], str, Any], ...]:
+    """Return the dictionary look-ups that resolve a name in globals or builtins; empty if it is resolved elsewhere."""
+    if name in fn.__code__.co_freevars or any(p.__name__ == name for p in getattr(fn, "__type_params__", ())):
+        return ()
+    if name in fn.__globals__:
+        return ((fn.__globals__, name, value),)
+    return ((fn.__globals__, name, MISSING), (vars(builtins), name, value))
+
+
+def _reader(fn: FunctionType, name: str) -> Callable[[], Any]:
+    names = fn.__code__.co_freevars
+    if name in names:
+        return functools.partial(_cell_value, (fn.__closure__ or ())[names.index(name)])
+    return lambda: find_global(fn, name)
+
+
+def _cell_value(cell: CellType) -> Any:
+    """Return the current value of a closure cell, or MISSING."""
+    try:
+        return cell.cell_contents
+    except ValueError:  # not assigned yet
+        return MISSING
+
+
+def _attribute_reader(owner: object, name: str) -> Callable[[], Any]:
+    return lambda: getattr(owner, name, MISSING)
+
+
+_NO_CHILDREN = frozenset({"ctx", "op", "ops", "kind", "type_comment"})
+"""AST fields that contain no names."""
+
+
+def _outer_chains(function: ast.FunctionDef) -> set[tuple[str, ...]]:
+    """Return the nonlocal names in a function's body, with the attributes read from them: `("vk", "exp")`.
+
+    This is a single hand-written walk because it dominates the time of a kernel cache hit.
+    """
+    a = function.args
+    local = {p.arg for p in (*a.posonlyargs, *a.args, *a.kwonlyargs)}
+    chains: set[tuple[str, ...]] = set()
+    pending: list[ast.AST] = list(function.body)
+    while pending:
+        node = inner = pending.pop()
+        attributes: list[str] = []
+        while isinstance(inner, ast.Attribute):
+            attributes.append(inner.attr)
+            inner = inner.value
+        if isinstance(inner, ast.Name):
+            if not isinstance(node.ctx, ast.Load):  # type: ignore[attr-defined]  # names and attributes have a ctx
+                local.add(inner.id)
+            chains.add((inner.id, *reversed(attributes)))
+            continue
+        for name in inner._fields:
+            value = getattr(inner, name, None) if name not in _NO_CHILDREN else None
+            if isinstance(value, ast.AST):
+                pending.append(value)
+            elif isinstance(value, list):
+                pending += [item for item in value if isinstance(item, ast.AST)]
+    return {chain for chain in chains if chain[0] not in local}

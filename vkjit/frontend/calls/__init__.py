@@ -1,0 +1,1 @@
+"""Lowering of calls: intrinsics, device functions, and builtins."""

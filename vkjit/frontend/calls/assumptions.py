@@ -1,0 +1,40 @@
+"""Lowering of `vk.assume(condition)` to an operation that later passes may rely on or check."""
+
+from __future__ import annotations
+
+import ast
+
+from vkjit import lang
+from vkjit.errors import ReportSite
+from vkjit.ir.core import Value
+from vkjit.ir.ops import OpName
+
+from ..context import Call, Context
+from ..intrinsics import lowers
+from ..kernel_values import KernelValue
+from ..values.conversions import truth
+
+__all__: list[str] = []
+
+_COMPARISONS: frozenset[OpName] = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+
+
+@lowers(lang.assume)
+def _assume(ctx: Context, call: Call, condition: KernelValue) -> KernelValue:
+    """Lower an assumption; a condition that is true at compile time emits nothing, a false one is an error."""
+    node = call.node
+    written = ast.unparse(node.args[0] if isinstance(node, ast.Call) and node.args else node)
+    test = truth(ctx, node, condition)
+    if test is True:
+        return None
+    if test is False:
+        raise ctx.error(node, f"the promise {written} doesn't hold: it is false at compile time")
+    message = f"vk.assume: {written} doesn't hold".replace("{", "{{").replace("}", "}}")
+    values: list[Value] = []
+    if test.op is not None and test.op.name in _COMPARISONS:
+        values = list(test.op.operands)
+        message += ", {0} stands on the left and {1} on the right"
+    site = ctx.session.module.add_site(ReportSite("assume", ctx.loc(node), message))
+    ctx.builder.loc = ctx.loc(node)
+    ctx.builder.op("assume", test, *values, site=site)
+    return None

@@ -1,0 +1,95 @@
+"""Lowering of call expressions: find the callee's lowering, evaluate the arguments, and map elementwise functions over
+lazy slices and tiles.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from types import FunctionType
+
+from vkjit.lang import random
+
+from ..context import Call, Context, evaluate_items, expression
+from ..expressions.elementwise import is_spread, map_elements
+from ..intrinsics import IntrinsicLowering, is_callable_value, is_elementwise, lowering_of
+from ..kernel_values import KernelValue, Method, describe_value, is_array, is_tile
+from ..migration_hints import advice_on_attribute, advice_on_object
+from ..values.scopes import ScopeValue
+
+__all__: list[str] = []
+
+_TENSOR_ALIASES = {("vkjit.tensor.ops.random", name): getattr(random, name) for name in ("rand", "randn", "randint")}
+"""Tensor functions exported from `vk` under the name of a kernel intrinsic, mapped to that intrinsic."""
+
+
+@expression(ast.Call)
+def _call(ctx: Context, node: ast.Call) -> KernelValue:
+    callee = ctx.evaluate(node.func)
+    for keyword in node.keywords:
+        if keyword.arg is None:
+            raise ctx.error(keyword.value, "** can't be used in a kernel", "write each keyword")
+    lower = _find(callee)
+    if lower is None:
+        raise _not_callable(ctx, node, callee)
+    raw = getattr(lower, "_raw_arguments", False)
+    args = [] if raw else evaluate_items(ctx, node.args)
+    keywords = {} if raw else {k.arg: ctx.evaluate(k.value) for k in node.keywords if k.arg is not None}
+    ctx.builder.loc = ctx.loc(node)
+    values = [*args, *keywords.values()]
+    if any(map(is_spread, values)) and _is_mapped(callee, lower, values):
+        return _map(ctx, node, lower, args, keywords)
+    return lower(ctx, Call(node, args, keywords))
+
+
+def _is_mapped(callee: KernelValue, lower: IntrinsicLowering, values: list[KernelValue]) -> bool:
+    """True if a call with lazy or tile arguments is mapped over their elements.
+
+    A device function takes whole tiles instead if one argument is a workgroup or subgroup object and no argument is a
+    lazy slice.
+    """
+    if not is_callable_value(callee):
+        return is_elementwise(lower)
+    return not (any(isinstance(v, ScopeValue) for v in values) and all(is_tile(v) for v in values if is_spread(v)))
+
+
+def _map(
+    ctx: Context, node: ast.Call, lower: IntrinsicLowering, args: list[KernelValue], keywords: dict[str, KernelValue]
+) -> KernelValue:
+    """Map a call over the elements of its lazy or tile arguments."""
+
+    def function(inner: Context, *values: KernelValue) -> KernelValue:
+        named = dict(zip(keywords, values[len(args) :], strict=True))
+        return lower(inner, Call(node, list(values[: len(args)]), named))
+
+    return map_elements(ctx, node, function, [*args, *keywords.values()])
+
+
+def _find(callee: KernelValue) -> IntrinsicLowering | None:
+    if isinstance(callee, Method):
+        method = callee
+        return lambda ctx, call: method.lower(ctx, call, method.owner)
+    if isinstance(callee, FunctionType):
+        callee = _TENSOR_ALIASES.get((callee.__module__, callee.__name__), callee)
+    return lowering_of(callee)
+
+
+_CALLABLE_HINT = "functions of numbers have one: those of vk, and math's and NumPy's of the same names"
+
+
+def _not_callable(ctx: Context, node: ast.Call, callee: KernelValue) -> Exception:
+    text = ast.unparse(node.func)
+    if isinstance(callee, FunctionType) and callee.__module__.split(".")[0] == "vkjit":
+        hint = advice_on_attribute(sys.modules["vkjit"], callee.__name__)
+        hint = hint if hint and not hint.startswith("did") else "in a kernel, write the loop over the elements"
+        return ctx.error(node.func, f"{text} works on whole tensors", hint)
+    if isinstance(callee, FunctionType):
+        return ctx.error(
+            node.func,
+            f"{text} is a plain Python function: it can't be called in a kernel",
+            f"decorate {callee.__name__} with @vk.func",
+        )
+    if callable(callee):
+        return ctx.error(node.func, f"{text} has no meaning in a kernel", advice_on_object(callee) or _CALLABLE_HINT)
+    hint = f"index it: {text}[{', '.join(map(ast.unparse, node.args)) or 'i'}]" if is_array(callee) else ""
+    return ctx.error(node.func, f"{text} is {describe_value(callee)}: it can't be called", hint)

@@ -1,0 +1,74 @@
+"""Explicit conversions: calls of dtypes such as `vk.f32(x)`, and `vk.index()` in an `over=` kernel."""
+
+from __future__ import annotations
+
+import ast
+
+import numpy as np
+
+from vkjit import dtypes
+from vkjit.dtypes import DType
+from vkjit.ir.core import Value
+
+from ..context import Call, Context
+from ..intrinsics import callable_values
+from ..kernel_values import KernelValue, is_literal, is_matrix
+from ..tiles.matrices import cast_matrix
+from ..values.conversions import convert, dtype_of_value, numeric
+
+__all__ = ["cast_value"]
+
+
+def _is_dtype(value: KernelValue) -> bool:
+    return isinstance(value, DType)
+
+
+@callable_values(_is_dtype)
+def _cast(ctx: Context, call: Call, dtype: KernelValue) -> KernelValue:
+    """Lower `vk.f32(x)` and the like; `vk.index()` without arguments is the index tuple of an `over=` kernel."""
+    assert isinstance(dtype, DType)
+    if dtype is dtypes.index and not call.args and not call.keywords:
+        return _index_tuple(ctx, call)
+    if len(call.args) != 1 or call.keywords:
+        raise ctx.error(call.node, f"{dtype!r}(x) takes one value, found {len(call.args) + len(call.keywords)}")
+    return cast_value(ctx, call.node, call.args[0], dtype)
+
+
+def _index_tuple(ctx: Context, call: Call) -> KernelValue:
+    if ctx.index is None:
+        raise ctx.error(
+            call.node,
+            "vk.index() is the index of an over= kernel",
+            "in other kernels use vk.global_id(d); in device functions pass the index as arguments",
+        )
+    return ctx.index
+
+
+def cast_value(ctx: Context, node: ast.AST, value: KernelValue, dtype: DType) -> Value:
+    """Convert a value explicitly: floats to integers truncate and saturate, integers wrap, bools are `x != 0`."""
+    if is_matrix(value):
+        return cast_matrix(ctx, node, value, dtype)
+    numeric(ctx, node, value, "a number to convert")
+    if is_literal(value):
+        return ctx.builder.const(_converted(value, dtype), dtype)
+    assert isinstance(value, Value)
+    return (
+        value if dtype_of_value(value) is dtype and value not in ctx.weak else _cast_to_strong(ctx, node, value, dtype)
+    )
+
+
+def _cast_to_strong(ctx: Context, node: ast.AST, value: Value, dtype: DType) -> Value:
+    converted = convert(ctx, node, value, dtype)
+    return ctx.builder.emit("cast", converted, type=converted.type) if converted is value else converted
+
+
+def _converted(value: float, dtype: DType) -> bool | int | float:
+    """Convert a literal with the semantics of the `cast` operation."""
+    from vkjit.ir.semantics import cast, quiet
+
+    if isinstance(value, int) and dtype.is_integer:
+        wrapped = int(value) & ((1 << dtype.bits) - 1)
+        return wrapped - (1 << dtype.bits) if dtype.is_signed and wrapped >> (dtype.bits - 1) else wrapped
+    with quiet():
+        converted = cast(np.float64(value), dtypes.f64, dtype)
+    return bool(converted) if dtype.kind == "bool" else float(converted) if dtype.is_float else int(converted)

@@ -1,0 +1,265 @@
+"""Instantiation of device functions: one `ir.Function` per call signature.
+
+Run-time scalars, vectors and arrays become parameters of the instance. Their types, and all compile-time values
+(literals included), form the signature under which instances are cached.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar, cast
+
+import numpy as np
+
+from vkjit.dtypes import DType
+from vkjit.errors import CompileError, Note
+from vkjit.ir.core import Function, Region, Value
+from vkjit.ir.types import Array, Scalar, Type, Vector
+from vkjit.lang.packed import PackedFloat
+from vkjit.lang.structs import StructType
+from vkjit.lang.types import ArrayAnnotation, ConstAnnotation
+from vkjit.lang.vectors import VectorType
+
+from ..context import Call, Context, Return, Session
+from ..intrinsics import bind_arguments, callable_values
+from ..kernel_values import Aggregate, Binding, KernelValue, Records, describe_value, parts_of, with_parts
+from ..resolve import also_capturable, captured
+from ..scope import analyse
+from ..signature.function import DeviceFunction
+from ..source import source_of
+from ..values.conversions import as_exactly
+from ..values.joins import Disagreement, Slot, common_structure, rebuild, to_type
+from ..values.lazy import note_write
+
+__all__: list[str] = []
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One lowered instance; `result` is the returned structure with a Slot for each run-time value."""
+
+    function: Function
+    result: KernelValue
+
+
+def _is_device_function(value: object) -> bool:
+    return isinstance(value, DeviceFunction)
+
+
+also_capturable(_is_device_function)
+
+
+@callable_values(_is_device_function)
+def _call(ctx: Context, call: Call, callee: KernelValue) -> KernelValue:
+    """Emit a call of a device function and return its result."""
+    assert isinstance(callee, DeviceFunction)
+    name = callee.fn.__name__
+    if callee.fn in ctx.session.active:
+        raise ctx.error(call.node, f"{name} calls itself", "device functions can't recur: write a loop")
+    bound = bind_arguments(ctx, call, callee.signature, name)
+    typevars: dict[str, DType] = {}
+    for parameter, value in bound.arguments.items():
+        _bind_type(ctx, call, callee, parameter, value, typevars)
+    resolved = {
+        p: captured(ctx, call.node, p, v) if isinstance(v, np.generic) else v for p, v in bound.arguments.items()
+    }
+    arguments = {p: _fitted(ctx, call, callee, p, v, typevars) for p, v in resolved.items()}
+    instance = _instance(ctx, call, callee, arguments, typevars)
+    operands = [leaf for value in arguments.values() for leaf in _leaves(value)]
+    for value in operands:
+        if isinstance(value.type, Array) and value.type.access != "in":
+            note_write(ctx, value)
+    op = ctx.builder.op("call", *operands, types=instance.function.result_types, callee=instance.function.name)
+    return rebuild(instance.result, op.results)
+
+
+def _leaves(value: KernelValue) -> list[Value]:
+    parts = parts_of(value)
+    if parts is not None:
+        return [leaf for item in parts for leaf in _leaves(item)]
+    return [value] if isinstance(value, Value) else []
+
+
+def _bind_type(
+    ctx: Context, call: Call, callee: DeviceFunction, name: str, value: KernelValue, typevars: dict[str, DType]
+) -> None:
+    """Bind the type variable of a parameter's annotation to the argument's element type."""
+    annotation = callee.annotations[name]
+    variable = annotation.dtype if isinstance(annotation, ArrayAnnotation) else annotation
+    variable = variable.dtype if isinstance(variable, VectorType) else variable
+    if isinstance(value, Aggregate) and isinstance(value.kind, Records) and isinstance(value.kind.element, VectorType):
+        value = value.items[0]
+    if not isinstance(variable, TypeVar) or not isinstance(value, Value):
+        return
+    assert isinstance(value.type, Scalar | Vector | Array)
+    element_type = value.type.dtype
+    bound = typevars.setdefault(variable.__name__, element_type)
+    if bound is not element_type:
+        raise ctx.error(
+            call.node,
+            f"{callee.fn.__name__}: {variable.__name__} is {bound!r} by one argument, but {name} is {element_type!r}",
+            f"convert one of them: {bound!r}(x)",
+        )
+
+
+def _fitted(
+    ctx: Context, call: Call, callee: DeviceFunction, name: str, value: KernelValue, typevars: dict[str, DType]
+) -> KernelValue:
+    """Check an argument against its annotation and convert it as needed."""
+    annotation = callee.annotations[name]
+    what = f"{name} of {callee.fn.__name__}"
+    if isinstance(annotation, ConstAnnotation):
+        if _leaves(value):
+            hint = "give it a number, a constant of the module, or a parameter of the kernel annotated as vk.Const[int]"
+            raise ctx.error(call.node, f"{what} must be known at compile time, found {describe_value(value)}", hint)
+        return value
+    if isinstance(annotation, ArrayAnnotation):
+        return _fitted_array(ctx, call, annotation, value, what, typevars)
+    if isinstance(annotation, StructType) and not (isinstance(value, Aggregate) and value.kind is annotation):
+        raise ctx.error(call.node, f"{what} is {annotation!r}, found {describe_value(value)}")
+    if isinstance(annotation, VectorType) and describe_value(value) != repr(_bound(annotation, typevars)):
+        raise ctx.error(call.node, f"{what} is {annotation!r}, found {describe_value(value)}", "convert it: V(v)")
+    if isinstance(annotation, TypeVar):
+        annotation = typevars.get(annotation.__name__)
+    if isinstance(annotation, DType):
+        if isinstance(value, Value) and isinstance(value.type, Vector) and value.type.dtype is annotation:
+            return value
+        return as_exactly(ctx, call.node, value, annotation, what)
+    return value
+
+
+def _bound(kind: object, typevars: dict[str, DType]) -> object:
+    """Substitute the type variable of a vector type."""
+    if isinstance(kind, VectorType) and isinstance(kind.dtype, TypeVar):
+        return VectorType(typevars.get(kind.dtype.__name__, kind.dtype), kind.size)
+    return kind
+
+
+def _fitted_array(
+    ctx: Context, call: Call, annotation: ArrayAnnotation, value: KernelValue, what: str, typevars: dict[str, DType]
+) -> KernelValue:
+    if isinstance(annotation.dtype, StructType | VectorType | PackedFloat):
+        kind = value.kind if isinstance(value, Aggregate) else None
+        if not isinstance(kind, Records) or kind.element != _bound(annotation.dtype, typevars):
+            raise ctx.error(call.node, f"{what} is an array of {annotation.dtype!r}, found {describe_value(value)}")
+        return value
+    if not isinstance(value, Value) or not isinstance(value.type, Array):
+        raise ctx.error(call.node, f"{what} is an array, found {describe_value(value)}")
+    if isinstance(annotation.dtype, DType) and value.type.dtype is not annotation.dtype:
+        raise ctx.error(call.node, f"{what} is an array of {annotation.dtype!r}, found {describe_value(value)}")
+    return value
+
+
+def _key(value: KernelValue) -> object:
+    """Return the part of an instance's cache key that an argument determines."""
+    if isinstance(value, Value):
+        return value.type
+    parts = parts_of(value)
+    if parts is not None:
+        return (value.kind if isinstance(value, Aggregate) else tuple, *map(_key, parts))
+    if isinstance(value, float):
+        return (float, value.hex())
+    return (type(value), value)
+
+
+def _instance(
+    ctx: Context, call: Call, callee: DeviceFunction, arguments: dict[str, KernelValue], typevars: dict[str, DType]
+) -> Instance:
+    key = (callee, tuple(_key(v) for v in arguments.values()), tuple(sorted(typevars.items(), key=lambda i: i[0])))
+    cached = ctx.session.instances.get(key)
+    if cached is not None:
+        return cast(Instance, cached)
+    try:
+        instance = _lower(ctx.session, callee, arguments, typevars)
+    except CompileError as error:
+        raise error.with_note(ctx.loc(call.node), f"in {callee.fn.__name__}, called from here") from None
+    ctx.session.instances[key] = instance
+    return instance
+
+
+def _lower(
+    session: Session, callee: DeviceFunction, arguments: dict[str, KernelValue], typevars: dict[str, DType]
+) -> Instance:
+    source = source_of(callee.fn)
+    types: list[Type] = []
+    names: list[str] = []
+    structures = {name: _parameter(name, value, types, names) for name, value in arguments.items()}
+    name = session.unique_name(callee.fn.__name__)
+    function = Function(name, Region(types, names), [], {"param_names": tuple(names)}, source.name_loc())
+    session.module.functions[name] = function
+    inner = Context(session, callee.fn, source, analyse(source.node), function, typevars)
+    for parameter, structure in structures.items():
+        inner.env[parameter] = Binding(rebuild(structure, function.params), source.name_loc())
+    session.active.append(callee.fn)
+    try:
+        if not inner.block(source.node.body):
+            inner.builder.loc = source.name_loc()
+            inner.returns.append(Return(inner.builder.region, inner.builder.op("return"), None, source.name_loc()))
+    finally:
+        session.active.pop()
+    inner.finish_entry()
+    # Move it to the end: the module lists callees before callers.
+    session.module.functions[name] = session.module.functions.pop(name)
+    return Instance(function, _results(inner, function))
+
+
+def _parameter(name: str, value: KernelValue, types: list[Type], names: list[str]) -> KernelValue:
+    """Return the structure of an argument with a Slot per IR parameter; append these to `types` and `names`."""
+    parts = parts_of(value)
+    if parts is not None:
+        return with_parts(value, [_parameter(f"{name}.{i}", item, types, names) for i, item in enumerate(parts)])
+    if not isinstance(value, Value):
+        return value
+    types.append(value.type)
+    names.append(name)
+    return Slot(len(types) - 1, value.type)
+
+
+def _results(ctx: Context, function: Function) -> KernelValue:
+    """Unify the values of all returns to one structure, and fill in the operands of the `return` operations."""
+    if not ctx.returns:
+        return None
+    types: list[Type] = []
+    try:
+        structure = common_structure(ctx, [r.value for r in ctx.returns], types)
+    except Disagreement:
+        first = ctx.returns[0]
+        other = next(r for r in ctx.returns if not _agree(ctx, first.value, r.value))
+        raise ctx.error(
+            other.loc,
+            f"the function returns {describe_value(other.value)} here and {describe_value(first.value)} elsewhere",
+            "return values of one type, and a value on every way",
+            (Note(first.loc, f"here it returns {describe_value(first.value)}"),),
+        ) from None
+    function.result_types = types
+    for return_ in ctx.returns:
+        _fill(ctx, return_, structure)
+    return structure
+
+
+def _agree(ctx: Context, a: KernelValue, b: KernelValue) -> bool:
+    try:
+        common_structure(ctx, [a, b], [])
+    except Disagreement:
+        return False
+    return True
+
+
+def _fill(ctx: Context, return_: Return, structure: KernelValue) -> None:
+    """Emit the conversions of a `return`'s values before it, and set its operands."""
+    region = return_.region
+    assert region.ops.pop() is return_.op
+    typed_values: list[tuple[KernelValue, Type]] = []
+    _match(structure, return_.value, typed_values)
+    ctx.builder.loc = return_.loc
+    with ctx.builder.at(region):
+        return_.op.operands = [to_type(ctx, return_.loc, value, type_) for value, type_ in typed_values]
+    region.ops.append(return_.op)
+
+
+def _match(structure: KernelValue, value: KernelValue, typed_values: list[tuple[KernelValue, Type]]) -> None:
+    if isinstance(structure, Slot):
+        typed_values.append((value, structure.type))
+    else:
+        for s, v in zip(parts_of(structure) or (), parts_of(value) or (), strict=True):
+            _match(s, v, typed_values)

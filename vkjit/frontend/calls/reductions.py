@@ -1,0 +1,160 @@
+"""Reductions of one value per invocation over a workgroup or subgroup, and their operators.
+
+They lower to `sg_*` operations. Workgroup reductions continue through shared memory. The order of combination is fixed:
+adjacent subgroups are combined first, as if the subgroup were larger.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+
+from vkjit import dtypes
+from vkjit.dtypes import DType
+from vkjit.ir import types
+from vkjit.ir.core import Region, Value
+from vkjit.ir.ops import OpName
+from vkjit.ir.types import Array, Scalar, Type, Vector
+
+from ..context import Call, Context
+from ..kernel_values import KernelValue, describe_value
+from ..values.conversions import convert, dtype_of_value, materialize, splat
+from ..values.scopes import emit, invocations
+
+__all__ = ["combine", "neutral", "position_of", "prepared", "reduce_value", "scratch", "when"]
+
+SMALLEST_SUBGROUP = 4
+"""The minimum subgroup size of any device. It bounds the number of subgroups in a workgroup."""
+
+
+def combine(ctx: Context, op: OpName, a: Value, b: Value) -> Value:
+    """Combine two values with a reduction operator."""
+    return ctx.builder.emit(op, a, b)
+
+
+def neutral(ctx: Context, op: OpName, type_: Type) -> Value:
+    """Return the identity element of a reduction (-0.0 for float sums)."""
+    assert isinstance(type_, Scalar | Vector)
+    dtype = type_.dtype
+    scalar = ctx.builder.const(_neutral_number(op, dtype), dtype)
+    return splat(ctx, scalar, type_.size) if isinstance(type_, Vector) else scalar
+
+
+def _neutral_number(op: OpName, dtype: DType) -> bool | int | float:
+    if dtype.kind == "bool":
+        return op == "and"
+    if dtype.is_float:
+        return {"add": -0.0, "mul": 1.0, "min": float("inf"), "max": float("-inf")}[op]
+    low, high = (
+        (0, 2**dtype.bits - 1) if dtype.kind == "uint" else (-(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1)
+    )
+    ones = -1 if dtype.is_signed else high
+    identities: dict[OpName, int] = {"add": 0, "mul": 1, "min": high, "max": low, "and": ones, "or": 0, "xor": 0}
+    return identities[op]
+
+
+def prepared(ctx: Context, call: Call, op: OpName, value: KernelValue) -> Value:
+    """Convert a value to a type that supports the reduction: bool to i32 for arithmetic."""
+    operand = materialize(ctx, call.node, value)
+    dtype = dtype_of_value(operand)
+    if op in ("add", "mul", "min", "max") and dtype.kind == "bool":
+        return convert(ctx, call.node, operand, dtypes.i32)
+    if op in ("and", "or", "xor") and dtype.is_float:
+        raise ctx.error(call.node, f"{op} is for integers and bools, found {describe_value(operand)}")
+    return operand
+
+
+def reduce_value(ctx: Context, node: ast.AST, kind: str, op: OpName, value: Value, label: str = "") -> Value:
+    """Reduce one value per invocation; every invocation gets the result.
+
+    `label` distinguishes the scratch arrays of several reductions at one node.
+    """
+    inner = emit(ctx, "sg_reduce", value, op=op)
+    if kind == "subgroup":
+        return inner
+    # Each subgroup reduces the same values, so the result is workgroup-uniform; the uniformity analysis can't see that.
+    return emit(ctx, "assume_uniform", _across(ctx, node, op, inner, label))
+
+
+def _across(ctx: Context, node: ast.AST, op: OpName, value: Value, label: str) -> Value:
+    """Reduce one value per subgroup over the workgroup, by repeated subgroup reductions through shared memory."""
+    max_subgroups = max(1, -(-invocations(ctx) // SMALLEST_SUBGROUP))
+    if max_subgroups == 1:
+        return value
+    b = ctx.builder
+    array = scratch(ctx, node, value.type, max_subgroups, label)
+    lane, group, size = emit(ctx, "lane_id"), emit(ctx, "subgroup_id"), emit(ctx, "subgroup_size")
+    count = emit(ctx, "num_subgroups")
+    if ctx.loops or not ctx.is_kernel:
+        b.op("barrier")
+    when(ctx, b.emit("eq", lane, b.index(0)), lambda: b.op("store", array, group, value))
+    b.op("barrier")
+    body = Region([types.INDEX], ["left"])
+    element_index = b.emit("add", b.emit("mul", group, size), lane)
+    with b.at(body):
+        _reduce_iteration(ctx, op, array, element_index, body.args[0], (lane, group, size))
+    remaining = b.op("loop", count, types=[types.INDEX], regions=[body]).result
+    return emit(ctx, "sg_reduce", _element_or_neutral(ctx, op, array, lane, remaining), op=op)
+
+
+def _reduce_iteration(
+    ctx: Context, op: OpName, array: Value, element_index: Value, remaining: Value, ids: tuple[Value, Value, Value]
+) -> None:
+    """Emit one iteration: break if the `remaining` values fit into one subgroup, else each subgroup reduces its share
+    to one.
+    """
+    b = ctx.builder
+    lane, group, size = ids
+    go, stay = Region(), Region()
+    with b.at(go):
+        b.op("break", remaining)
+    with b.at(stay):
+        b.op("yield")
+    b.op("if", b.emit("le", remaining, size), types=[], regions=[go, stay])
+    part = emit(ctx, "sg_reduce", _element_or_neutral(ctx, op, array, element_index, remaining), op=op)
+    b.op("barrier")
+    above = b.emit("sub", b.emit("add", remaining, size), b.index(1))
+    fewer = b.emit("floordiv", above, size)
+    writes = b.emit("and", b.emit("eq", lane, b.index(0)), b.emit("lt", group, fewer))
+    when(ctx, writes, lambda: b.op("store", array, group, part))
+    b.op("barrier")
+    b.op("continue", fewer)
+
+
+def _element_or_neutral(ctx: Context, op: OpName, array: Value, index: Value, count: Value) -> Value:
+    b = ctx.builder
+    inside, outside = Region(), Region()
+    with b.at(inside):
+        b.op("yield", b.emit("load", array, index))
+    with b.at(outside):
+        b.op("yield", neutral(ctx, op, array.type.element))  # type: ignore[attr-defined]
+    result = array.type.element  # type: ignore[attr-defined]
+    return b.op("if", b.emit("lt", index, count), types=[result], regions=[inside, outside]).result
+
+
+def position_of(ctx: Context, call: Call, kind: str, op: OpName, value: Value, own: Value) -> Value:
+    """Return the minimum of the indices `own` at which `value` equals the min/max over the scope."""
+    best = reduce_value(ctx, call.node, kind, op, value, "value")
+    b = ctx.builder
+    same = b.emit("eq", value, best)
+    if dtype_of_value(value).is_float:
+        same = b.emit("or", same, b.emit("and", b.emit("isnan", value), b.emit("isnan", best)))
+    candidate = b.emit("select", same, own, b.index(2**63 - 1))
+    return reduce_value(ctx, call.node, kind, "min", candidate, "position")
+
+
+def scratch(ctx: Context, node: ast.AST, element: Type, size: int, label: str = "") -> Value:
+    """Return the shared scratch array of this program point."""
+    assert isinstance(element, Scalar | Vector)
+    return ctx.entry(node, Array(element, 1, space="shared", shape=(size,), contiguous=True), label)
+
+
+def when(ctx: Context, condition: Value, then: Callable[[], object]) -> None:
+    """Emit an `if` without results."""
+    regions = [Region(), Region()]
+    with ctx.builder.at(regions[0]):
+        then()
+        ctx.builder.op("yield")
+    with ctx.builder.at(regions[1]):
+        ctx.builder.op("yield")
+    ctx.builder.op("if", condition, types=[], regions=regions)

@@ -1,0 +1,1 @@
+"""Lowering of expressions: names, operators, comparisons, subscripts, attributes."""

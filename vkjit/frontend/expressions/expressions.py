@@ -1,0 +1,288 @@
+"""Lowering of expressions: names, constants, operators, comparisons, conditionals, tuples, attributes.
+
+Operations on compile-time values are evaluated here and emit no IR.
+"""
+
+from __future__ import annotations
+
+import ast
+import enum
+from collections.abc import Callable
+from types import ModuleType
+from typing import Literal
+
+from vkjit.dtypes import DType
+from vkjit.ir import types
+from vkjit.ir.core import Region, Value
+from vkjit.ir.ops import OpName
+
+from ..context import Context, evaluate_items, expression, place
+from ..kernel_values import Element, KernelValue, describe_value
+from ..migration_hints import advice_on_attribute, advice_on_object
+from ..resolve import MISSING, captured, constant_fields, look_up
+from ..syntax import unsupported
+from ..values.attributes import attribute_of
+from ..values.conversions import truth
+from ..values.joins import choose, is_speculatable
+from ..values.struct_arrays import load_number, loaded, part
+from . import operators
+
+__all__ = ["binary_name", "condition"]
+
+_BINARY: dict[type[ast.operator], OpName] = {
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.Div: "div",
+    ast.FloorDiv: "floordiv",
+    ast.Mod: "floormod",
+    ast.Pow: "pow",
+    ast.BitAnd: "and",
+    ast.BitOr: "or",
+    ast.BitXor: "xor",
+    ast.LShift: "shl",
+    ast.RShift: "shr",
+}
+
+_COMPARE: dict[type[ast.cmpop], OpName] = {
+    ast.Eq: "eq",
+    ast.NotEq: "ne",
+    ast.Lt: "lt",
+    ast.LtE: "le",
+    ast.Gt: "gt",
+    ast.GtE: "ge",
+}
+
+
+@expression(ast.Constant)
+def _constant(ctx: Context, node: ast.Constant) -> KernelValue:
+    if isinstance(node.value, bool | int | float | str) or node.value is None:
+        return node.value
+    hint = (
+        advice_on_object(complex) if isinstance(node.value, complex) else "kernels know numbers, bools, text and None"
+    )
+    raise ctx.error(node, f"{node.value!r} has no meaning in a kernel", hint)
+
+
+@expression(ast.Name)
+def _name(ctx: Context, node: ast.Name) -> KernelValue:
+    return look_up(ctx, node)
+
+
+@expression(ast.Tuple)
+def _tuple(ctx: Context, node: ast.Tuple) -> KernelValue:
+    return tuple(evaluate_items(ctx, node.elts))
+
+
+@place(ast.Attribute)
+def _attribute_place(ctx: Context, node: ast.Attribute) -> KernelValue:
+    base = ctx.place(node.value)
+    if not isinstance(base, Element):
+        return _attribute(ctx, node, base)
+    location = part(ctx, node, base)
+    return attribute_of(ctx, node, loaded(ctx, base)) if location is None else load_number(ctx, location)
+
+
+@expression(ast.Attribute)
+def _attribute_value(ctx: Context, node: ast.Attribute) -> KernelValue:
+    return loaded(ctx, ctx.place(node))
+
+
+def _attribute(ctx: Context, node: ast.Attribute, base: KernelValue) -> KernelValue:
+    """Return the attribute of a module, an enum member, a constant dataclass or a kernel value."""
+    if isinstance(base, ModuleType | type) and not isinstance(base, DType):
+        member = getattr(base, node.attr, MISSING)
+        if member is MISSING:
+            hint = advice_on_attribute(base, node.attr)
+            raise ctx.error(node, f"{describe_value(base)} has no {node.attr}", hint)
+        return captured(ctx, node, ast.unparse(node), member)
+    if isinstance(base, enum.Enum) and node.attr in ("value", "name"):
+        return captured(ctx, node, ast.unparse(node), getattr(base, node.attr))
+    names = constant_fields(base)
+    if node.attr in names:
+        return captured(ctx, node, ast.unparse(node), getattr(base, node.attr))
+    if names:
+        raise ctx.error(node, f"{describe_value(base)} has no field {node.attr}", f"its fields are {', '.join(names)}")
+    return attribute_of(ctx, node, base)
+
+
+def binary_name(ctx: Context, node: ast.BinOp | ast.AugAssign) -> OpName:
+    """Return the IR operation of a binary operator. Raises CompileError for `@`."""
+    name = _BINARY.get(type(node.op))
+    if name is None:
+        raise ctx.error(node, "the operator @ has no meaning for single elements", "write the loop over the products")
+    return name
+
+
+@expression(ast.BinOp)
+def _binary(ctx: Context, node: ast.BinOp) -> KernelValue:
+    name = binary_name(ctx, node)
+    left = ctx.evaluate(node.left)
+    return operators.binary(ctx, node, name, left, ctx.evaluate(node.right))
+
+
+@expression(ast.UnaryOp)
+def _unary(ctx: Context, node: ast.UnaryOp) -> KernelValue:
+    if isinstance(node.op, ast.Not):
+        return operators.negate(ctx, node.operand, condition(ctx, node.operand))
+    name: OpName | Literal["pos"]
+    name = "neg" if isinstance(node.op, ast.USub) else "pos" if isinstance(node.op, ast.UAdd) else "not"
+    return operators.unary(ctx, node, name, ctx.evaluate(node.operand))
+
+
+def condition(ctx: Context, node: ast.expr) -> Value | bool:
+    """Lower an expression to its truth value."""
+    if isinstance(node, ast.BoolOp):
+        operands = [_operand(ctx, item) for item in node.values]
+        return _logical(ctx, isinstance(node.op, ast.And), operands)
+    return truth(ctx, node, ctx.evaluate(node))
+
+
+def _operand(ctx: Context, node: ast.expr) -> Callable[[], Value | bool]:
+    return lambda: condition(ctx, node)
+
+
+def _logical(ctx: Context, is_and: bool, operands: list[Callable[[], Value | bool]]) -> Value | bool:
+    """Lower short-circuit `and` (or `or`) of conditions, from left to right."""
+    result: Value | bool = is_and
+    for operand in operands:
+        if isinstance(result, Value):
+            result = _combined(ctx, is_and, result, operand)
+        elif result is is_and:
+            result = operand()
+    return result
+
+
+def _combined(ctx: Context, is_and: bool, left: Value, operand: Callable[[], Value | bool]) -> Value | bool:
+    region = Region()
+    with ctx.builder.at(region):
+        right = operand()
+    if isinstance(right, bool):
+        return left if right is is_and else right
+    if is_speculatable(region):
+        ctx.builder.region.ops += region.ops
+        return ctx.builder.emit("and" if is_and else "or", left, right)
+    short = Region()
+    with ctx.builder.at(region):
+        ctx.builder.op("yield", right)
+    with ctx.builder.at(short):
+        ctx.builder.op("yield", ctx.builder.const(not is_and, types.BOOL))
+    regions = [region, short] if is_and else [short, region]
+    return ctx.builder.op("if", left, types=[types.BOOL], regions=regions).result
+
+
+@expression(ast.BoolOp)
+def _boolean(ctx: Context, node: ast.BoolOp) -> KernelValue:
+    """Lower `a and b`, `a or b` as values: the result is the deciding operand, as in Python."""
+    is_and = isinstance(node.op, ast.And)
+    return _decide(ctx, node, is_and, node.values)
+
+
+def _decide(ctx: Context, node: ast.BoolOp, is_and: bool, operands: list[ast.expr]) -> KernelValue:
+    first = ctx.evaluate(operands[0])
+    if len(operands) == 1:
+        return first
+    test = truth(ctx, operands[0], first)
+    rest = operands[1:]
+    if isinstance(test, bool):
+        return _decide(ctx, node, is_and, rest) if test is is_and else first
+    if test is first:  # `first` is a bool: if the right operand is one too, the result is a logical operation
+        return _decide_bool(ctx, node, is_and, test, rest)
+    if is_and:
+        return choose(ctx, node, test, lambda: _decide(ctx, node, is_and, rest), lambda: first)
+    return choose(ctx, node, test, lambda: first, lambda: _decide(ctx, node, is_and, rest))
+
+
+def _decide_bool(ctx: Context, node: ast.BoolOp, is_and: bool, first: Value, rest: list[ast.expr]) -> KernelValue:
+    region = Region()
+    with ctx.builder.at(region):
+        second = _decide(ctx, node, is_and, rest)
+
+    def again() -> KernelValue:
+        ctx.builder.region.ops += region.ops
+        return second
+
+    if isinstance(second, bool) or (isinstance(second, Value) and second.type == types.BOOL):
+        return _combined(ctx, is_and, first, lambda: truth(ctx, node, again()))
+    if is_and:
+        return choose(ctx, node, first, again, lambda: first)
+    return choose(ctx, node, first, lambda: first, again)
+
+
+@expression(ast.IfExp)
+def _conditional(ctx: Context, node: ast.IfExp) -> KernelValue:
+    test = condition(ctx, node.test)
+    if isinstance(test, bool):
+        return ctx.evaluate(node.body if test else node.orelse)
+    return choose(ctx, node, test, lambda: ctx.evaluate(node.body), lambda: ctx.evaluate(node.orelse))
+
+
+@expression(ast.Compare)
+def _compare(ctx: Context, node: ast.Compare) -> KernelValue:
+    """Lower a comparison chain: each operand is evaluated at most once, and only if all previous links are true."""
+    pairs = list(zip(node.ops, node.comparators, strict=True))
+    left = [ctx.evaluate(node.left)]
+    if len(pairs) == 1:
+        return _compare_pair(ctx, node, pairs[0][0], left[0], ctx.evaluate(pairs[0][1]), pairs[0][1])
+
+    def link(op: ast.cmpop, right_node: ast.expr) -> Callable[[], Value | bool]:
+        def evaluate() -> Value | bool:
+            right = ctx.evaluate(right_node)
+            result = _compare_pair(ctx, node, op, left[0], right, right_node)
+            left[0] = right
+            return truth(ctx, node, result)
+
+        return evaluate
+
+    return _chain(ctx, [link(op, right) for op, right in pairs])
+
+
+def _chain(ctx: Context, links: list[Callable[[], Value | bool]]) -> Value | bool:
+    """Lower a chain `a < b < c`: the right operand of a link is the left one of the next, so later links nest in
+    earlier ones.
+    """
+    first = links[0]()
+    if len(links) == 1 or first is False:
+        return first
+    if first is True:
+        return _chain(ctx, links[1:])
+    return _combined(ctx, True, first, lambda: _chain(ctx, links[1:]))
+
+
+def _compare_pair(
+    ctx: Context, node: ast.Compare, op: ast.cmpop, a: KernelValue, b: KernelValue, right: ast.expr
+) -> KernelValue:
+    name = _COMPARE.get(type(op))
+    if name is not None:
+        return operators.compare(ctx, node, name, a, b)
+    if isinstance(op, ast.Is | ast.IsNot):
+        return _identity(ctx, node, a, b) is isinstance(op, ast.Is)
+    return _membership(ctx, node, a, b, isinstance(op, ast.In), right)
+
+
+def _identity(ctx: Context, node: ast.Compare, a: KernelValue, b: KernelValue) -> bool:
+    if a is None or b is None:
+        return a is b
+    if isinstance(a, Value) or isinstance(b, Value):
+        raise ctx.error(node, "`is` compares what is known at compile time only", "write ==")
+    return a is b or (isinstance(a, bool | int | str) and type(a) is type(b) and a == b)
+
+
+def _membership(
+    ctx: Context, node: ast.Compare, a: KernelValue, b: KernelValue, positive: bool, right: ast.expr
+) -> KernelValue:
+    if not isinstance(b, tuple):
+        raise ctx.error(right, f"`in` looks into a tuple, found {describe_value(b)}", "compare with == and `or`")
+    result: KernelValue = False
+    for item in b:
+        same = operators.compare(ctx, node, "eq", a, item)
+        if isinstance(same, Value) and isinstance(result, Value):
+            result = ctx.builder.emit("or", result, same)
+        elif result is not True:
+            result = same if isinstance(same, Value) or same is True else result
+    return result if positive else operators.negate(ctx, node, result)
+
+
+@expression(ast.JoinedStr)
+def _fstring(ctx: Context, node: ast.JoinedStr) -> KernelValue:
+    raise unsupported(ctx.source, node)

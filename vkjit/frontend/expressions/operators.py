@@ -1,0 +1,230 @@
+"""Arithmetic, bitwise, shift and comparison operators on kernel values.
+
+Operators on two compile-time values are evaluated by Python.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any, Literal
+
+from vkjit import dtypes
+from vkjit.dtypes import DType
+from vkjit.ir.core import Value
+from vkjit.ir.ops import OpName
+
+from ..context import Context, Place
+from ..kernel_values import KernelValue, describe_value, is_literal, is_matrix
+from ..tiles.matrices import map_matrices, negative
+from ..values.conversions import (
+    common_dtype,
+    convert,
+    dtype_of_value,
+    numeric,
+    operand_places,
+    static_value,
+    truth,
+    unify,
+)
+from .elementwise import is_spread, map_elements
+
+__all__ = ["binary", "compare", "negate", "unary"]
+
+_PYTHON_OPERATORS: dict[OpName, Callable[[Any, Any], Any]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.truediv,
+    "floordiv": operator.floordiv,
+    "floormod": operator.mod,
+    "pow": operator.pow,
+    "and": operator.and_,
+    "or": operator.or_,
+    "xor": operator.xor,
+    "shl": operator.lshift,
+    "shr": operator.rshift,
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+}
+
+
+_MAX_TUPLE_REPEAT = 1024
+"""The maximum factor by which a tuple is repeated."""
+
+_SIGNS: dict[OpName, str] = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "floormod": "%", "pow": "**", "and": "&",
+    "or": "|", "xor": "^", "shl": "<<", "shr": ">>", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">",
+    "ge": ">=",
+}  # fmt: skip
+
+
+def binary(ctx: Context, node: Place, name: OpName, a: KernelValue, b: KernelValue) -> KernelValue:
+    """Lower `a op b`; `name` is the operation's name in the op table."""
+    if is_spread(a) or is_spread(b):
+        return map_elements(ctx, node, lambda inner, x, y: binary(inner, node, name, x, y), [a, b])
+    if is_matrix(a) or is_matrix(b):
+        return map_matrices(ctx, node, name, a, b)
+    if not (isinstance(a, Value) or isinstance(b, Value)):
+        return _fold(ctx, node, name, a, b)
+    _operands(ctx, node, name, a, b)
+    result = _binary(ctx, node, name, a, b)
+    ctx.mark_weak(result, ctx.origins(a, b))
+    return result
+
+
+def _operands(ctx: Context, node: Place, name: OpName, a: KernelValue, b: KernelValue) -> None:
+    left, right = operand_places(node)
+    numeric(ctx, left, a, f"a number left of {_SIGNS[name]}")
+    numeric(ctx, right, b, f"a number right of {_SIGNS[name]}")
+
+
+def _binary(ctx: Context, node: Place, name: OpName, a: KernelValue, b: KernelValue) -> Value:
+    if name in ("shl", "shr"):
+        return _shift(ctx, node, name, a, b)
+    if name == "pow":
+        return _power(ctx, node, a, b)
+    dtype = common_dtype(ctx, node, a, b)
+    if name in ("and", "or", "xor"):
+        if dtype.is_float:
+            raise ctx.error(node, f"{_SIGNS[name]} is for integers and bools, found {dtype!r}", "convert: vk.i32(x)")
+        return ctx.builder.emit(name, *unify(ctx, node, a, b, dtype))
+    if name == "div" and not dtype.is_float:
+        dtype = dtypes.f32
+    elif dtype.kind == "bool":
+        dtype = dtypes.i32
+    return ctx.builder.emit(name, *unify(ctx, node, a, b, dtype))
+
+
+def _fold(ctx: Context, node: Place, name: OpName, a: KernelValue, b: KernelValue) -> KernelValue:
+    """Evaluate an operator of two compile-time values in Python."""
+    if isinstance(a, tuple) and isinstance(b, tuple) and name == "add":
+        return a + b
+    if isinstance(a, str) and isinstance(b, str) and name == "add":
+        return a + b
+    if name == "mul" and (isinstance(a, tuple) or isinstance(b, tuple)):
+        items, count = (a, b) if isinstance(a, tuple) else (b, a)
+        if isinstance(count, int) and not isinstance(count, bool) and count <= _MAX_TUPLE_REPEAT:
+            return items * count  # type: ignore[operator]
+    _operands(ctx, node, name, a, b)
+    try:
+        result = _PYTHON_OPERATORS[name](a, b)
+    except (ArithmeticError, ValueError, TypeError) as error:
+        hint = "a divisor that is known only at run time may be 0: integers give 0 then, floats what IEEE says"
+        hint = hint if isinstance(error, ZeroDivisionError) else "Python itself computes these constants: change one"
+        raise ctx.error(node, f"{a!r} {_SIGNS[name]} {b!r}: {error}", hint) from None
+    if not is_literal(result):
+        raise ctx.error(node, f"{a!r} {_SIGNS[name]} {b!r} is {result!r}, which kernels don't know")
+    return result
+
+
+def _shift(ctx: Context, node: Place, name: OpName, a: KernelValue, b: KernelValue) -> Value:
+    """Emit a shift. The result has the left operand's type; a literal on the left takes the common type."""
+    dtype = common_dtype(ctx, node, a, b) if is_literal(a) else _dtype(a)
+    for side, value in (("left", a), ("right", b)):
+        if isinstance(value, float) or (isinstance(value, Value) and not dtype_of_value(value).is_integer):
+            raise ctx.error(
+                node, f"shifts are for integers, found {describe_value(value)} on the {side}", "convert: vk.i32(x)"
+            )
+    amount = static_value(b)
+    if amount is not None and not 0 <= amount < dtype.bits:
+        hint = "convert to a wider type first, such as vk.u64(x); run-time amounts count modulo the width"
+        raise ctx.error(node, f"shift of {dtype!r} by {amount}: expected 0 to {dtype.bits - 1}", hint)
+    if amount is not None:
+        b = int(amount)
+    return ctx.builder.emit(name, *unify(ctx, node, a, b, dtype))
+
+
+def _dtype(value: KernelValue) -> DType:
+    assert isinstance(value, Value)
+    return dtype_of_value(value)
+
+
+_MAX_UNROLLED_EXPONENT = 16
+"""The largest constant integer exponent (by magnitude) that is expanded to multiplications."""
+
+
+def _power(ctx: Context, node: Place, a: KernelValue, b: KernelValue) -> Value:
+    exponent = static_value(b)
+    dtype = common_dtype(ctx, node, a, b)
+    dtype = dtypes.i32 if dtype.kind == "bool" else dtype
+    if exponent is not None and float(exponent).is_integer() and abs(exponent) <= _MAX_UNROLLED_EXPONENT:
+        if exponent < 0 and not dtype.is_float:
+            raise ctx.error(
+                node, f"{dtype!r} to the power {exponent} is no integer", f"convert the base: vk.f32(x) ** {exponent}"
+            )
+        return _power_by_squaring(ctx, node, convert(ctx, node, a, dtype), int(exponent), dtype)
+    return ctx.builder.emit("pow", *unify(ctx, node, a, b, dtype))
+
+
+def _power_by_squaring(ctx: Context, node: Place, base: Value, exponent: int, dtype: DType) -> Value:
+    """Emit base ** exponent by repeated squaring; the only error is the rounding of each multiplication."""
+    result: Value | None = None
+    power, remaining = base, abs(exponent)
+    while remaining:
+        if remaining & 1:
+            result = power if result is None else ctx.builder.emit("mul", result, power)
+        remaining >>= 1
+        if remaining:
+            power = ctx.builder.emit("mul", power, power)
+    one = unify(ctx, node, base, 1, dtype)[1]
+    if result is None:
+        return one
+    return ctx.builder.emit("div", one, result) if exponent < 0 else result
+
+
+def compare(ctx: Context, node: Place, name: OpName, a: KernelValue, b: KernelValue) -> KernelValue:
+    """Lower a comparison; compile-time values of any class can be compared with `==` and `!=`."""
+    if is_spread(a) or is_spread(b):
+        return map_elements(ctx, node, lambda inner, x, y: compare(inner, node, name, x, y), [a, b])
+    if not (isinstance(a, Value) or isinstance(b, Value)):
+        if name in ("eq", "ne"):
+            return bool(_PYTHON_OPERATORS[name](a, b))
+        return _fold(ctx, node, name, a, b)
+    _operands(ctx, node, name, a, b)
+    dtype = common_dtype(ctx, node, a, b)
+    if dtype.kind == "bool" and name not in ("eq", "ne"):
+        dtype = dtypes.i32
+    return ctx.builder.emit(name, *unify(ctx, node, a, b, dtype))
+
+
+def negate(ctx: Context, node: Place, value: KernelValue) -> KernelValue:
+    """Lower `not value`."""
+    test = truth(ctx, node, value)
+    return (not test) if isinstance(test, bool) else ctx.builder.emit("not", test)
+
+
+def unary(ctx: Context, node: Place, name: OpName | Literal["pos"], value: KernelValue) -> KernelValue:
+    """Lower `-x`, `+x`, `~x`; `name` is "neg", "pos" or "not"."""
+    if is_spread(value):
+        return map_elements(ctx, node, lambda inner, x: unary(inner, node, name, x), [value])
+    if is_matrix(value):
+        return negative(ctx, node, name, value)
+    numeric(ctx, node, value)
+    if is_literal(value):
+        return _fold_unary(ctx, node, name, value)
+    assert isinstance(value, Value)
+    dtype = dtype_of_value(value)
+    if name == "not" and dtype.is_float:
+        raise ctx.error(node, f"~ is for integers and bools, found {dtype!r}")
+    if name != "not" and dtype.kind == "bool":
+        value = convert(ctx, node, value, dtypes.i32)
+    if name == "pos":
+        return value
+    result = ctx.builder.emit(name, value)
+    ctx.mark_weak(result, ctx.origins(value))
+    return result
+
+
+def _fold_unary(ctx: Context, node: Place, name: OpName | Literal["pos"], value: float) -> KernelValue:
+    if name == "neg":
+        return -value
+    if name == "pos":
+        return +value
+    if isinstance(value, float):
+        raise ctx.error(node, f"~ is for integers and bools, found {value!r}")
+    return (not value) if isinstance(value, bool) else ~value

@@ -1,0 +1,77 @@
+"""Lowering of subscripts `x[...]` of arrays, arrays of structs, tiles, vectors and tuples."""
+
+from __future__ import annotations
+
+import ast
+
+from vkjit.ir.core import Value
+from vkjit.ir.types import Vector
+
+from ..context import Context, expression, place
+from ..kernel_values import Aggregate, Element, KernelValue, describe_value, is_array, is_tile
+from ..tiles.shapes import subscript_tile
+from ..values.arrays import has_slice, indices, load, subscript_values
+from ..values.conversions import instead_of_index, static_value
+from ..values.lazy import slice_of
+from ..values.struct_arrays import element_at, is_records, load_number, loaded, part
+from ..values.vectors import lane
+
+__all__ = ["static_position"]
+
+
+@place(ast.Subscript)
+def _subscript_place(ctx: Context, node: ast.Subscript) -> KernelValue:
+    base = ctx.place(node.value)
+    if isinstance(base, Aggregate) and is_records(base):
+        return element_at(ctx, node, base)
+    if isinstance(base, Element):
+        location = part(ctx, node, base)
+        if location is None:
+            raise ctx.error(node, f"{describe_value(loaded(ctx, base))} can't be indexed")
+        return load_number(ctx, location)
+    if is_array(base) and has_slice(node):
+        return slice_of(ctx, node, base)
+    if is_tile(base):
+        return subscript_tile(ctx, node, base)
+    if is_array(base):
+        return load(ctx, base, indices(ctx, node, base, subscript_values(ctx, node)))
+    if isinstance(base, tuple):
+        return _item(ctx, node, base)
+    if isinstance(base, Value) and isinstance(base.type, Vector):
+        return lane(ctx, base, static_position(ctx, node.slice, base.type.size))
+    raise ctx.error(node, f"{describe_value(base)} can't be indexed", instead_of_index(base))
+
+
+@expression(ast.Subscript)
+def _subscript(ctx: Context, node: ast.Subscript) -> KernelValue:
+    return loaded(ctx, ctx.place(node))
+
+
+def _item(ctx: Context, node: ast.Subscript, base: tuple[KernelValue, ...]) -> KernelValue:
+    """Lower a subscript of a tuple: `t[1]`, `t[1:]`, or `t[1, 0]` for nested tuples."""
+    if isinstance(node.slice, ast.Slice):
+        bounds_ = [node.slice.lower, node.slice.upper, node.slice.step]
+        numbers = [None if n is None else static_value(ctx.evaluate(n)) for n in bounds_]
+        if any(n is not None and (v is None or isinstance(v, float)) for n, v in zip(bounds_, numbers, strict=True)):
+            raise ctx.error(node.slice, "the bounds of a tuple's slice must be integers known at compile time")
+        return base[slice(*(None if v is None else int(v) for v in numbers))]
+    item: KernelValue = base
+    for index in node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]:
+        if not isinstance(item, tuple):
+            raise ctx.error(index, f"{describe_value(item)} can't be indexed")
+        item = item[static_position(ctx, index, len(item))]
+    return item
+
+
+def static_position(ctx: Context, node: ast.expr, size: int) -> int:
+    """Return a compile-time index among `size` items; negative ones count from the end."""
+    number = static_value(ctx.evaluate(node))
+    if number is None or not isinstance(number, int):
+        raise ctx.error(
+            node,
+            "the index must be an integer known at compile time",
+            "loop with vk.unroll(n), or keep the values in vk.local(dtype, n)",
+        )
+    if not -size <= number < size:
+        raise ctx.error(node, f"index {number} is outside the {size} items")
+    return int(number) % size

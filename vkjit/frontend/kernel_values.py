@@ -1,0 +1,293 @@
+"""Kernel values: the values of expressions during lowering.
+
+A run-time scalar, vector, tile, matrix or array is an `ir.Value`. Everything else is known at compile time and
+represents itself: Python numbers (weak literals), strings, None, dtypes, functions, modules, enum members, tuples
+(whose items may be run-time values), and the small classes below.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any, TypeGuard
+
+from ..dtypes import DType
+from ..errors import Loc
+from ..ir.core import Value
+from ..ir.types import Array, Matrix, Scalar, Tile, Type, Vector
+
+__all__ = [
+    "Aggregate",
+    "Binding",
+    "Conflict",
+    "Element",
+    "GridStride",
+    "KernelValue",
+    "Lazy",
+    "Method",
+    "Range",
+    "Records",
+    "Source",
+    "Unbound",
+    "Unrolled",
+    "alike",
+    "describe_value",
+    "holds_lazy",
+    "is_array",
+    "is_literal",
+    "is_matrix",
+    "is_runtime",
+    "is_scalar",
+    "is_tile",
+    "is_vector",
+    "parts_of",
+    "same_constant",
+    "with_parts",
+]
+
+KernelValue = object
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The result of `range(...)`; bounds are literals or integer scalars."""
+
+    start: KernelValue
+    stop: KernelValue
+    step: KernelValue
+
+
+@dataclass(frozen=True, slots=True)
+class Unrolled:
+    """The result of `vk.unroll(...)`: one item per copy of the body."""
+
+    items: tuple[KernelValue, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GridStride:
+    """The result of `vk.grid_stride(n, dim)`."""
+
+    stop: KernelValue
+    dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """A structured value other than a tuple; `kind` is its structure (such as a struct type), `items` are its parts."""
+
+    kind: object
+    items: tuple[KernelValue, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The kind of an aggregate that is an array of structs, vectors, packed floats or arrays.
+
+    The items of the aggregate are arrays, one for each part of an element. Each has `rank` axes, followed by those of
+    the part.
+    """
+
+    element: object
+    rank: int
+
+    def __str__(self) -> str:
+        return f"array of {self.element} with {self.rank} dimension{'s' if self.rank != 1 else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """An element of an array of structs or vectors that isn't loaded yet: `array[at]`."""
+
+    array: Aggregate
+    at: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """An array that a lazy value reads.
+
+    `writes` is the number of stores recorded before the slice was taken, `starts` are its first indices along each
+    axis, and `loops` the enclosing loops, in each iteration of which it is taken again.
+    """
+
+    array: Value
+    writes: int
+    loc: Loc
+    starts: tuple[Value, ...] = ()
+    loops: tuple[object, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lazy:
+    """A value whose elements are computed on demand by `element(context, index)`, for indices inside `shape`.
+
+    `target` is the location of a plain slice, None for an expression. `sizes` are the extents before clipping to the
+    array, if static (`i:i+BM` has size BM).
+    """
+
+    shape: tuple[Value, ...]
+    element: Callable[..., KernelValue]
+    sources: tuple[Source, ...]
+    target: object
+    sizes: tuple[int | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """An uncalled method of a kernel value: `x.get`."""
+
+    owner: KernelValue
+    name: str
+    lower: Callable[..., KernelValue]
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """The value of a name, and the location where it was bound."""
+
+    value: KernelValue
+    loc: Loc
+
+
+@dataclass(frozen=True, slots=True)
+class Unbound:
+    """A name that may have no value here; `why` names the control-flow path."""
+
+    why: str
+    loc: Loc | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A name whose values from two paths have incompatible types."""
+
+    first: str
+    first_loc: Loc
+    second: str
+    second_loc: Loc
+
+
+def is_runtime(value: KernelValue) -> TypeGuard[Value]:
+    """True for a run-time scalar or vector."""
+    return isinstance(value, Value) and not isinstance(value.type, Array | Matrix | Tile)
+
+
+def is_matrix(value: KernelValue) -> TypeGuard[Value]:
+    """True for a cooperative matrix."""
+    return isinstance(value, Value) and isinstance(value.type, Matrix)
+
+
+def is_tile(value: KernelValue) -> TypeGuard[Value]:
+    """True for a tile."""
+    return isinstance(value, Value) and isinstance(value.type, Tile)
+
+
+def is_vector(value: KernelValue) -> TypeGuard[Value]:
+    """True for a run-time vector."""
+    return isinstance(value, Value) and isinstance(value.type, Vector)
+
+
+def holds_lazy(value: KernelValue) -> bool:
+    """True if the value is lazy or an aggregate that contains a lazy value."""
+    parts = parts_of(value)
+    return isinstance(value, Lazy) if parts is None else any(map(holds_lazy, parts))
+
+
+def parts_of(value: KernelValue) -> tuple[KernelValue, ...] | None:
+    """Return the parts of a tuple or other aggregate; None for a single value."""
+    if isinstance(value, tuple):
+        return value
+    return value.items if isinstance(value, Aggregate) else None
+
+
+def with_parts(value: KernelValue, parts: Iterable[KernelValue]) -> KernelValue:
+    """Return a value of the same structure with other parts."""
+    return Aggregate(value.kind, tuple(parts)) if isinstance(value, Aggregate) else tuple(parts)
+
+
+def alike(a: KernelValue, b: KernelValue) -> bool:
+    """True if both values are aggregates of the same structure (their parts may differ)."""
+    if isinstance(a, Aggregate) and isinstance(b, Aggregate):
+        return a.kind is b.kind or a.kind == b.kind
+    return isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b)
+
+
+def is_scalar(value: KernelValue) -> TypeGuard[Value]:
+    """True for a run-time scalar."""
+    return isinstance(value, Value) and isinstance(value.type, Scalar)
+
+
+def is_array(value: KernelValue) -> TypeGuard[Value]:
+    """True for an array."""
+    return isinstance(value, Value) and isinstance(value.type, Array)
+
+
+def is_literal(value: KernelValue) -> TypeGuard[int | float]:
+    """True for a Python number or bool; these are weak: they adapt to the type of the other operand."""
+    return isinstance(value, bool | int | float) and not isinstance(value, enum.Enum)
+
+
+def same_constant(a: KernelValue, b: KernelValue) -> bool:
+    """True if both are the same compile-time value, or the identical run-time value."""
+    if isinstance(a, Value) or isinstance(b, Value) or type(a) is not type(b):
+        return a is b
+    if alike(a, b):
+        return all(map(same_constant, parts_of(a) or (), parts_of(b) or ()))
+    if isinstance(a, tuple | Aggregate):
+        return False
+    if isinstance(a, float) and isinstance(b, float):
+        return a.hex() == b.hex()
+    if isinstance(a, int | str):
+        return a == b
+    return a is b
+
+
+def describe_value(value: KernelValue) -> str:
+    """Format the kind and type of a value for messages."""
+    if isinstance(value, Value):
+        return f"a {describe_type(value.type)}" if isinstance(value.type, Tile) else describe_type(value.type)
+    if isinstance(value, bool | int | float | str) and not isinstance(value, enum.Enum):
+        return f"the literal {value!r}"
+    if isinstance(value, tuple):
+        return f"a tuple of {len(value)}"
+    if isinstance(value, Aggregate):
+        return f"an {value.kind}" if isinstance(value.kind, Records) else f"a {value.kind}"
+    if value is None:
+        return "None"
+    if isinstance(value, DType):
+        return f"the dtype {value!r}"
+    if isinstance(value, ModuleType):
+        return f"the module {value.__name__}"
+    if isinstance(value, Lazy):
+        return f"a lazy slice with {len(value.shape)} dimension{'s' if len(value.shape) != 1 else ''}"
+    if isinstance(value, Range):
+        return "a range"
+    if isinstance(value, Unrolled | GridStride):
+        return "a loop's iterable"
+    if isinstance(value, Method):
+        return f"the method {value.name}"
+    if callable(value):
+        return f"the function {getattr(value, '__name__', value)}"
+    return f"a value of class {type(value).__name__}"
+
+
+def describe_type(type_: Type) -> str:
+    """Format a type as the user writes it."""
+    if isinstance(type_, Scalar):
+        return repr(type_.dtype)
+    if isinstance(type_, Vector):
+        return f"vk.vec({type_.dtype!r}, {type_.size})"
+    if isinstance(type_, Tile):
+        return f"tile of {' x '.join(map(str, type_.shape))} {type_.dtype!r}"
+    if isinstance(type_, Array):
+        prefix = "an " if type_.space == "global" else f"a {type_.space} "
+        return f"{prefix}array of {type_.dtype!r} with {type_.rank} dimension{'s' if type_.rank != 1 else ''}"
+    if isinstance(type_, Matrix):
+        return f"a matrix of {type_.rows} x {type_.columns} {type_.dtype!r}, for use {type_.use!r}"
+    return str(type_)
+
+
+Lowering = Callable[..., Any]

@@ -1,0 +1,27 @@
+"""Import all modules that register lowerings, which fills the registries of `context`, `intrinsics`, `values.attributes` and
+`values.scopes`."""
+
+from __future__ import annotations
+
+# ruff: noqa: F401  # imported to register their lowerings
+from .calls import (
+    assumptions,
+    atomics,
+    calls,
+    casts,
+    collectives,
+    device_functions,
+    ids,
+    lazy_collectives,
+    math,
+    memory,
+    numpy_functions,
+    printing,
+    random,
+    scans,
+    vectors as vector_calls,
+)
+from .expressions import expressions, subscripts
+from .statements import loops, ranges, statements
+from .tiles import matrices, reductions, shapes, tiles
+from .values import arrays, packed, scopes, struct_arrays, structs, vectors

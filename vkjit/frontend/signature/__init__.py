@@ -1,0 +1,1 @@
+"""Kernel signatures: annotations, dimension strings, argument types."""

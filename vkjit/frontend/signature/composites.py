@@ -1,0 +1,113 @@
+"""Flattening of struct and vector parameters into plain arrays and scalars.
+
+`expanded` replaces each parameter whose type is a struct or vector. An array of structs becomes one array per field
+(`p.x`, `p.position`, strided views of the same memory); a single struct or vector becomes one scalar per number.
+`KernelSpec.composites` records how the original parameters are put together again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from vkjit import dtypes
+from vkjit.dtypes import DType
+from vkjit.errors import CompileError
+from vkjit.lang.packed import PackedFloat
+from vkjit.lang.structs import StructType
+from vkjit.lang.types import ArrayAnnotation
+from vkjit.lang.vectors import VectorType
+
+from .annotations import Annotation, read_field
+from .dims_parser import parse_dims
+from .elements import ElementArray
+from .spec import Composite, KernelSpec, ParamSpec
+
+__all__ = ["FieldType", "Leaf", "expanded", "fields_of", "leaves_of"]
+
+FieldType = DType | TypeVar | StructType | VectorType | PackedFloat | ElementArray | None
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One contiguous part of a struct or vector in memory.
+
+    `path` lists the field names that lead to it, `dtype` is its element type (None: inferred from the argument), and
+    `shape` its own axes.
+    """
+
+    path: tuple[str, ...]
+    dtype: DType | TypeVar | None
+    shape: tuple[int, ...] = ()
+
+
+@functools.cache
+def fields_of(kind: StructType) -> dict[str, FieldType]:
+    """Return the field types of a struct. Raises CompileError if a field's type isn't allowed."""
+    return {name: _field_type(kind, name, read_field(kind.cls, name, kind.scope)) for name in kind.fields}
+
+
+def _field_type(kind: StructType, name: str, annotation: Annotation) -> FieldType:
+    if not isinstance(annotation, ArrayAnnotation):
+        if annotation is None or isinstance(annotation, DType | TypeVar | StructType | VectorType | PackedFloat):
+            return annotation
+        raise CompileError(
+            f"{kind.name}.{name}: a field is a dtype, a vector, a struct, an array or a type variable",
+            hint='write e.g. vk.f32, vk.vec(vk.f32, 3) or vk.Array[vk.f32, "3 3"]',
+        )
+    sizes = parse_dims(annotation.dims or "").evaluate({})
+    if annotation.mode != "array" or not sizes or not isinstance(annotation.dtype, DType) or 0 in sizes:
+        raise CompileError(
+            f"{kind.name}.{name}: an array in a struct has an element type and sizes that are numbers",
+            hint='write e.g. vk.Array[vk.f32, "3 3"]',
+        )
+    return ElementArray(annotation.dtype, sizes)
+
+
+def leaves_of(element: object, path: tuple[str, ...] = ()) -> tuple[Leaf, ...]:
+    """Return the leaves of an element type in memory order."""
+    if isinstance(element, StructType):
+        return tuple(leaf for name, kind in fields_of(element).items() for leaf in leaves_of(kind, (*path, name)))
+    if isinstance(element, VectorType):
+        return (Leaf(path, element.dtype, (element.size,)),)
+    if isinstance(element, PackedFloat):
+        return (Leaf(path, dtypes.u8),)
+    if isinstance(element, ElementArray):
+        return (Leaf(path, element.dtype if isinstance(element.dtype, DType) else None, element.shape),)
+    return (Leaf(path, element if isinstance(element, DType) else None),)
+
+
+def expanded(spec: KernelSpec) -> KernelSpec:
+    """Return the specification with struct and vector parameters replaced by their parts."""
+    if all(parameter.element is None for parameter in spec.params):
+        return spec
+    params: list[ParamSpec] = []
+    composites: list[Composite] = []
+    for parameter in spec.params:
+        if parameter.element is None:
+            params.append(parameter)
+            continue
+        parts = list(_parts(parameter))
+        axes = len(leaves_of(parameter.element)[0].shape)
+        composites.append(Composite(parameter, len(params), len(parts), axes))
+        params += parts
+    return dataclasses.replace(spec, params=tuple(params), composites=tuple(composites))
+
+
+def _parts(parameter: ParamSpec) -> Iterator[ParamSpec]:
+    for leaf in leaves_of(parameter.element):
+        name = ".".join((parameter.name, *leaf.path))
+        if parameter.kind == "array":
+            dims = parameter.dims
+            text = None if dims is None else " ".join((dims.text, *map(str, leaf.shape)))
+            yield ParamSpec(
+                name, "array", parameter.mode, leaf.dtype, None if text is None else parse_dims(text), parameter.default
+            )
+            continue
+        for index in itertools.product(*map(range, leaf.shape)):
+            suffix = "".join(f"[{i}]" for i in index)
+            yield ParamSpec(name + suffix, "scalar", None, leaf.dtype, None, parameter.default)

@@ -1,0 +1,104 @@
+"""`Signature`: what a kernel is specialized for, that is the types of its arguments and properties of the launch.
+
+Signatures are hashable; equal signatures share one compiled kernel.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vkjit.dtypes import DType
+
+from .free_names import is_frozen_type
+
+__all__ = ["Argument", "ArrayArg", "ConstArg", "ScalarArg", "Signature", "exact", "stands_for_itself"]
+
+
+def exact(value: Any) -> Any:
+    """Return a key that is equal only for constants of equal meaning: 1, 1.0 and True differ, as do 0.0 and -0.0."""
+    kind: Any = type(value)
+    if kind is int or kind is str:
+        return value
+    if stands_for_itself(kind):
+        return (kind, value)
+    if isinstance(value, tuple):
+        return (kind, *map(exact, value))
+    if isinstance(value, float | np.floating):
+        return (kind, float(value).hex())
+    return (kind, *(exact(getattr(value, field.name)) for field in dataclasses.fields(value)))
+
+
+@functools.lru_cache(maxsize=4096)
+def stands_for_itself(kind: Any) -> bool:
+    """True if equal values of this one type always mean the same to a kernel, so that they can be their own key."""
+    return not issubclass(kind, tuple | float | np.floating) and not is_frozen_type(kind)
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayArg:
+    """An array argument.
+
+    `contiguous` promises C order. `restrict` promises that no other argument overlaps it (unless neither is written).
+    """
+
+    dtype: DType
+    rank: int
+    contiguous: bool = False
+    restrict: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarArg:
+    """A run-time scalar; the launcher has converted the value to the type."""
+
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConstArg:
+    """A compile-time value, compared by `exact`."""
+
+    value: object
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ConstArg) and bool(exact(self.value) == exact(other.value))
+
+    def __hash__(self) -> int:
+        return hash(exact(self.value))
+
+
+Argument = ArrayArg | ScalarArg | ConstArg
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """The arguments in the order of the kernel's parameters, and the launch properties fixed at compile time.
+
+    - `narrow`: every array spans fewer than 2**31 elements.
+    - `aligned`: every array, and each of its rows, begins at a multiple of 16 bytes (`Form.aligned` of
+      `vkjit.runtime.array`).
+    - `backward`: some array has a negative stride.
+    - `cut`: the grid may be split over several dispatches.
+    - `typevars`: bindings of the kernel's type variables; those bound by array and scalar arguments may be left out.
+    - `sanitize`: the checks that the sanitizer instruments.
+    - `overlaps`: for the sanitizer, the pairs of arguments that share memory, each with True if they are the same view.
+    """
+
+    args: tuple[Argument, ...]
+    local_size: tuple[int, int, int] = (1, 1, 1)
+    narrow: bool = False
+    aligned: bool = False
+    backward: bool = False
+    cut: bool = False
+    strict: bool = False
+    fast_math: bool = False
+    debug: bool = False
+    bounds: bool = False
+    typevars: tuple[tuple[str, DType], ...] = ()
+    sanitize: tuple[str, ...] = ()
+    overlaps: tuple[tuple[int, int, bool], ...] = ()

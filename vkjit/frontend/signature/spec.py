@@ -1,0 +1,151 @@
+"""`KernelSpec`: description of a kernel from its Python signature, without reading its source."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any, TypeVar
+
+from vkjit.dtypes import DType
+from vkjit.errors import ArgumentError, CompileError, Loc
+from vkjit.lang.control import Tune
+from vkjit.lang.packed import PackedFloat
+from vkjit.lang.structs import StructType
+from vkjit.lang.types import ArrayAnnotation, ConstAnnotation
+from vkjit.lang.vectors import VectorType
+
+from ..source import refuse_other_kinds
+from .annotations import defining_scope, read_annotation
+from .dims import Dims
+from .dims_parser import parse_dims
+
+__all__ = ["REQUIRED", "Composite", "KernelSpec", "ParamSpec", "describe", "tune_choice"]
+
+REQUIRED: Any = inspect.Parameter.empty
+"""The `default` of a required parameter."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParamSpec:
+    """One parameter.
+
+    - `kind`: "array", "scalar", "const", or "any" for an unannotated parameter, which may be an array or a scalar.
+    - `mode`: "in", "out" or "inout" for an array; None if it isn't annotated.
+    - `dtype`: None if it is inferred.
+    - `default`: REQUIRED if there is none.
+    - `element`: the struct or vector type of the argument or of its elements; see `composites`.
+    """
+
+    name: str
+    kind: str
+    mode: str | None
+    dtype: DType | TypeVar | None
+    dims: Dims | None
+    default: Any
+    element: StructType | VectorType | PackedFloat | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Composite:
+    """A parameter passed as `count` parts, which are the parameters from index `first` on.
+
+    For an array, `axes` is the number of axes that its first part has besides those of the array.
+    """
+
+    parameter: ParamSpec
+    first: int
+    count: int
+    axes: int
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSpec:
+    """A kernel's name, function and parameters.
+
+    `over` is the array whose elements the kernel runs over; None for a kernel with explicit workgroups. `composites`
+    lists the parameters that `composites.expanded` has split into parts.
+    """
+
+    name: str
+    fn: FunctionType
+    params: tuple[ParamSpec, ...]
+    over: str | None = None
+    composites: tuple[Composite, ...] = ()
+
+    def position(self, name: str) -> int:
+        """Return the index of a parameter."""
+        return next(i for i, p in enumerate(self.params) if p.name == name)
+
+
+def describe(fn: Callable[..., Any], *, over: str | None = None, scope: Mapping[str, Any] | None = None) -> KernelSpec:
+    """Return the specification of a kernel.
+
+    `scope` holds the local variables at the decorator, for string annotations. Raises CompileError for invalid
+    annotations and parameters.
+    """
+    if not isinstance(fn, FunctionType):
+        raise CompileError(f"expected a function, found {fn!r}", hint="decorate a function that is written with `def`")
+    refuse_other_kinds(fn)
+    scope = defining_scope(fn) if scope is None else scope
+    params = tuple(_parameter(fn, p, scope) for p in inspect.signature(fn).parameters.values())
+    spec = KernelSpec(fn.__name__, fn, params, over)
+    if over is not None:
+        _check_over(spec, over)
+    return spec
+
+
+def tune_choice(value: Any) -> Any:
+    """Return the first choice of a `vk.tune(...)`; any other value unchanged."""
+    return value.choices[0] if isinstance(value, Tune) else value
+
+
+def place_of(fn: FunctionType) -> Loc:
+    """Return the location of a function's first line, without reading its source."""
+    return Loc(fn.__code__.co_filename, fn.__code__.co_firstlineno)
+
+
+def _check_over(spec: KernelSpec, over: str) -> None:
+    arrays = [p.name for p in spec.params if p.kind in ("array", "any")]
+    if over not in arrays:
+        raise CompileError(
+            f"over={over!r} names no array parameter of {spec.name}",
+            place_of(spec.fn),
+            hint=f"name one of its arrays: {', '.join(arrays) or 'it has none'}",
+        )
+
+
+def _parameter(fn: FunctionType, parameter: inspect.Parameter, scope: Mapping[str, Any] | None) -> ParamSpec:
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        raise CompileError(
+            f"{fn.__name__} takes *{parameter.name}: a kernel has a fixed list of parameters",
+            place_of(fn),
+            hint="name each parameter",
+        )
+    annotation = read_annotation(fn, parameter.name, scope)
+    name, default = parameter.name, parameter.default
+    if isinstance(annotation, ArrayAnnotation):
+        dims, dtype = _dims(fn, name, annotation.dims), annotation.dtype
+        if isinstance(dtype, StructType | VectorType | PackedFloat):
+            return ParamSpec(name, "array", annotation.mode, None, dims, default, dtype)
+        return ParamSpec(name, "array", annotation.mode, dtype, dims, default)
+    if isinstance(annotation, ConstAnnotation):
+        return ParamSpec(name, "const", None, None, None, default)
+    if isinstance(annotation, PackedFloat):
+        hint = "take it as vk.f32"
+        raise CompileError(
+            f"{fn.__name__}: {name} is {annotation!r}, a type of elements of arrays", place_of(fn), hint=hint
+        )
+    if isinstance(annotation, StructType | VectorType):
+        return ParamSpec(name, "scalar", None, None, None, default, annotation)
+    return ParamSpec(name, "scalar" if annotation is not None else "any", None, annotation, None, default)
+
+
+def _dims(fn: FunctionType, name: str, text: str | None) -> Dims | None:
+    if text is None:
+        return None
+    try:
+        return parse_dims(text)
+    except ArgumentError as error:
+        raise CompileError(f"annotation of {name} in {fn.__name__}: {error}", place_of(fn)) from None

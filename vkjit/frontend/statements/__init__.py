@@ -1,0 +1,1 @@
+"""Lowering of statements: assignment, branches and loops."""

@@ -1,0 +1,310 @@
+"""Loop-carried variables: their structure and types, their initial values, and their values at each exit of a loop.
+
+`enter` builds the initial values from the names bound before the loop; `leave` builds the operands of `continue` and
+`break`. `Knowledge` accumulates the type facts from repeated lowering of the body; facts are only added, so the
+iteration reaches a fixed point.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+
+from vkjit.dtypes import DType
+from vkjit.errors import Loc
+from vkjit.ir.core import Region, Value
+from vkjit.ir.types import Array, Scalar, Type
+
+from ..context import Context, Origin, Origins, Place
+from ..kernel_values import (
+    Binding,
+    Conflict,
+    KernelValue,
+    Unbound,
+    alike,
+    describe_type,
+    describe_value,
+    holds_lazy,
+    is_literal,
+    parts_of,
+    same_constant,
+    with_parts,
+)
+from ..values.conversions import default_dtype, strict_join
+from ..values.joins import (
+    LAZY_LEAVES,
+    Disagreement,
+    Slot,
+    adapts,
+    common_structure,
+    has_runtime,
+    rebuild,
+    to_type,
+)
+
+__all__ = ["Carried", "Exit", "Knowledge", "enter", "leave"]
+
+Entry = Binding | Unbound | Conflict
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """One exit of a loop: the bindings there, and the explanation (`why`) for names that are unbound at it."""
+
+    names: dict[str, Entry]
+    why: str
+    loc: Loc
+
+
+@dataclass(slots=True)
+class Carried:
+    """One loop-carried variable.
+
+    - `structure`: the value with a Slot in place of each run-time value.
+    - `types`: the types of the slots.
+    - `origins`: for each slot, the Origin if the variable was initialized from a literal and hasn't taken a strong type
+      yet.
+    - `initial`: the initial values.
+    - `bound`: True if the name has a value before the loop. Otherwise it enters as poison, and the body binds it.
+    - `outer`: for each slot, the origins in enclosing loops.
+    - `lost`: the kinds of exits at which the variable has no value.
+    """
+
+    name: str
+    structure: KernelValue
+    types: list[Type]
+    origins: list[Origin | None]
+    initial: list[Value]
+    entry: Entry
+    bound: bool
+    outer: list[Origins] = field(default_factory=list)
+    lost: set[str] = field(default_factory=set)
+    first: Binding | None = None
+
+    def start(self, ctx: Context, values: list[Value]) -> None:
+        """Bind the name at the start of the body."""
+        if not self.bound:
+            if isinstance(self.entry, Unbound | Conflict):
+                ctx.env[self.name] = self.entry
+            return
+        for value, origin, outer in zip(values, self.origins, self.outer, strict=True):
+            if origin is not None:
+                ctx.mark_weak(value, (origin, *outer))
+        assert isinstance(self.entry, Binding)
+        ctx.env[self.name] = Binding(rebuild(self.structure, values), self.entry.loc)
+
+    def finish(self, ctx: Context, values: list[Value]) -> None:
+        """Bind the name after the loop."""
+        bound_at = self.entry.loc if isinstance(self.entry, Binding) else self.first.loc if self.first else None
+        for value, origin, outer in zip(values, self.origins, self.outer, strict=False):
+            if origin is not None:
+                ctx.mark_weak(value, outer)
+        ctx.bind(self.name, rebuild(self.structure, values), bound_at)
+
+
+@dataclass(slots=True)
+class Knowledge:
+    """Type facts found by lowering a loop's body, kept between attempts.
+
+    - `strong`: the strong types that variables initialized from literals must have, by name and slot.
+    - `conflicts`: names whose values have incompatible types.
+    - `exported`: structures of names that only the body binds and that are read after the loop.
+    - `changed`: True if the last attempt added a fact.
+    - `region`: the region of an unrolled iteration.
+    """
+
+    strong: dict[str, list[Type | None]] = field(default_factory=dict)
+    conflicts: dict[str, Conflict] = field(default_factory=dict)
+    exported: dict[str, tuple[KernelValue, list[Type], Binding]] = field(default_factory=dict)
+    changed: bool = False
+    region: Region | None = None
+
+    def conflict(self, name: str, conflict: Conflict) -> None:
+        if name not in self.conflicts:
+            self.conflicts[name] = conflict
+            self.changed = True
+
+    def strengthen(self, name: str, slots: int, number: int, type_: Type) -> None:
+        """Record that slot `number` of a variable initialized from a literal must have the strong type `type_`."""
+        types = self.strong.setdefault(name, [None] * slots)
+        if types[number] is None:
+            types[number] = type_
+            self.changed = True
+
+    def settle(self, ctx: Context, carried: list[Carried], exits: list[Exit]) -> None:
+        """Update the facts after the body was lowered.
+
+        Weak variables that were never assigned a strong value take the type of the operands they were combined with.
+        Names bound at all exits are exported.
+        """
+        for carried_one in carried if not self.changed else ():
+            for number, origin in enumerate(carried_one.origins):
+                type_ = _resolved_type(carried_one.types[number], origin.met) if origin is not None else None
+                if type_ is not None:
+                    self.strengthen(carried_one.name, len(carried_one.types), number, type_)
+        names = {c.name for c in carried}
+        for name in _names_bound_everywhere(exits) - names - self.exported.keys():
+            if name in ctx.env and isinstance(ctx.env[name], Binding) and name not in self.conflicts:
+                continue
+            self._export(ctx, name, exits)
+
+    def _export(self, ctx: Context, name: str, exits: list[Exit]) -> None:
+        bindings = [e for e in (exit_.names[name] for exit_ in exits) if isinstance(e, Binding)]
+        if all(same_constant(b.value, bindings[0].value) for b in bindings) and not has_runtime(bindings[0].value):
+            return
+        try:
+            types: list[Type] = []
+            structure = common_structure(ctx, [b.value for b in bindings], types)
+        except Disagreement:
+            return
+        self.exported[name] = (structure, types, bindings[0])
+        self.changed = True
+
+    def after(self, ctx: Context, name: str, exits: list[Exit], node: ast.For | ast.While) -> Entry:
+        """Return the binding after the loop of a name that isn't loop-carried."""
+        if name in self.conflicts:
+            return self.conflicts[name]
+        entries = [(exit_, exit_.names.get(name)) for exit_ in exits]
+        bindings = [e for _, e in entries if isinstance(e, Binding)]
+        if len(bindings) < len(entries) or not bindings:
+            unbound = next((e for _, e in entries if isinstance(e, Unbound | Conflict)), None)
+            lacking = next((exit_ for exit_, e in entries if not isinstance(e, Binding)), None)
+            return unbound or (
+                Unbound(lacking.why, lacking.loc) if lacking else Unbound("nothing binds it", ctx.loc(node))
+            )
+        first = bindings[0]
+        if holds_lazy(first.value):
+            return Unbound(LAZY_LEAVES, first.loc)
+        other = next((b for b in bindings if not same_constant(b.value, first.value)), None)
+        if other is None:
+            return first
+        return Conflict(describe_value(first.value), first.loc, describe_value(other.value), other.loc)
+
+
+def _resolved_type(type_: Type, met: list[DType]) -> Type | None:
+    """Return the type for a weak variable of default type `type_` that was combined with the strong types `met`.
+
+    This is the first of `met` that the default type can't represent. If there is none, but the variable adapted to a
+    narrower type, it is the default type. None means that the variable stays weak.
+    """
+    assert isinstance(type_, Scalar)
+    alike = [t for t in met if t.is_float == type_.dtype.is_float and t.kind != "bool"]
+    wider = next((t for t in alike if strict_join(type_.dtype, t) is not type_.dtype), None)
+    if wider is not None:
+        return Scalar(wider)
+    return type_ if any(t is not type_.dtype for t in alike) else None
+
+
+def _names_bound_everywhere(exits: list[Exit]) -> set[str]:
+    if not exits:
+        return set()
+    return set.intersection(*({n for n, e in exit_.names.items() if isinstance(e, Binding)} for exit_ in exits))
+
+
+def enter(ctx: Context, name: str, knowledge: Knowledge, node: ast.AST) -> Carried | None:
+    """Return the loop-carried variable for a name, or None if the name isn't carried."""
+    entry: Entry = ctx.env.get(name) or Unbound("it isn't bound before the loop", ctx.loc(node))
+    if name in knowledge.exported and (not isinstance(entry, Binding) or name in knowledge.conflicts):
+        structure, types, first = knowledge.exported[name]
+        poison = [ctx.builder.emit("poison", type=t) for t in types]
+        outside: Entry = knowledge.conflicts.get(name, entry) if isinstance(entry, Binding) else entry
+        return Carried(name, structure, types, [None] * len(types), poison, outside, False, first=first)
+    if not isinstance(entry, Binding) or name in knowledge.conflicts:
+        return None
+    carried = Carried(name, None, [], [], [], entry, True)
+    carried.structure = _slots(ctx, node, entry.value, carried, knowledge.strong.get(name, []))
+    return carried
+
+
+def _slots(ctx: Context, node: Place, value: KernelValue, carried: Carried, strong: list[Type | None]) -> KernelValue:
+    """Return the structure of a value before the loop, with slots for numbers, and append these to `carried`."""
+    types = carried.types
+    parts = parts_of(value)
+    if parts is not None:
+        return with_parts(value, [_slots(ctx, node, item, carried, strong) for item in parts])
+    is_weak = is_literal(value) or (isinstance(value, Value) and value in ctx.weak)
+    if not is_weak and not has_runtime(value):
+        return value
+    strong_type = strong[len(types)] if len(types) < len(strong) else None
+    if is_weak and strong_type is not None:
+        type_, is_weak = strong_type, False
+    else:
+        type_ = value.type if isinstance(value, Value) else Scalar(default_dtype(value))  # type: ignore[arg-type]
+    types.append(type_)
+    can_change = is_weak and isinstance(type_, Scalar) and type_.dtype.kind != "bool"
+    carried.origins.append(Origin() if can_change else None)
+    carried.outer.append((ctx.origins(value) or ()) if isinstance(value, Value) else ())
+    carried.initial.append(to_type(ctx, node, value, type_))
+    return Slot(len(types) - 1, type_)
+
+
+def leave(ctx: Context, carried: Carried, knowledge: Knowledge, way: str | None) -> list[Value]:
+    """Return the operands of an exit for one loop-carried variable.
+
+    Where the current value doesn't fit, the reason is recorded in `knowledge` and the operand is poison.
+    """
+    entry = ctx.env.get(carried.name)
+    if not isinstance(entry, Binding):
+        if carried.bound and isinstance(entry, Conflict):
+            knowledge.conflict(carried.name, entry)
+        elif way is not None:
+            carried.lost.add(way)
+        return [ctx.builder.emit("poison", type=t) for t in carried.types]
+    values: list[Value] = []
+    if not _fill(ctx, carried, carried.structure, entry.value, knowledge, values):
+        before = carried.entry if isinstance(carried.entry, Binding) else carried.first or entry
+        conflict = Conflict(_described(carried, before), before.loc, describe_value(entry.value), entry.loc)
+        knowledge.conflict(carried.name, conflict)
+        return [ctx.builder.emit("poison", type=t) for t in carried.types]
+    return values
+
+
+def _described(carried: Carried, before: Binding) -> str:
+    if len(carried.types) == 1 and isinstance(carried.structure, Slot) and carried.origins[0] is None:
+        return describe_type(carried.types[0])
+    return describe_value(before.value)
+
+
+def _fill(
+    ctx: Context, carried: Carried, structure: KernelValue, value: KernelValue, knowledge: Knowledge, out: list[Value]
+) -> bool:
+    """Append the operands for a structure to `out`. Returns False if the value doesn't have this structure."""
+    parts = parts_of(structure)
+    if parts is not None:
+        if not alike(structure, value):
+            return False
+        return all(_fill(ctx, carried, s, v, knowledge, out) for s, v in zip(parts, parts_of(value) or (), strict=True))
+    if not isinstance(structure, Slot):
+        return same_constant(structure, value)
+    type_, number = carried.types[structure.number], structure.number
+    value_type = _number_type(value)
+    if value_type is None:
+        return False
+    if carried.origins[number] is not None and _changes(ctx, value, value_type, type_):
+        knowledge.strengthen(carried.name, len(carried.types), number, value_type)
+        out.append(ctx.builder.emit("poison", type=type_))
+        return True
+    if value_type != type_ and not _adapts(ctx, value, value_type, type_):
+        return False
+    out.append(to_type(ctx, ctx.builder.loc, value, type_))
+    return True
+
+
+def _number_type(value: KernelValue) -> Type | None:
+    if is_literal(value):
+        return Scalar(default_dtype(value))
+    return value.type if isinstance(value, Value) and not isinstance(value.type, Array) else None
+
+
+def _changes(ctx: Context, value: KernelValue, value_type: Type, type_: Type) -> bool:
+    """True if a value changes the type of a weak variable: any strong value does, and a float changes an integer."""
+    if not isinstance(value_type, Scalar) or value_type.dtype.kind == "bool":
+        return False
+    if isinstance(value, Value) and value not in ctx.weak:
+        return True
+    return value_type.dtype.is_float and isinstance(type_, Scalar) and not type_.dtype.is_float
+
+
+def _adapts(ctx: Context, value: KernelValue, value_type: Type, type_: Type) -> bool:
+    weak = is_literal(value) or (isinstance(value, Value) and value in ctx.weak)
+    return weak and isinstance(value_type, Scalar) and isinstance(type_, Scalar) and adapts(value, value_type, type_)

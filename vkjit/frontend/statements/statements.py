@@ -1,0 +1,180 @@
+"""Lowering of statements other than loops: assignments, `if`, `return`, `assert`, expressions.
+
+A statement's lowering returns True if control never reaches its end.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from vkjit.errors import ReportSite
+from vkjit.ir.core import Region, Value
+from vkjit.ir.types import Array, Scalar, Vector
+
+from ..calls.messages import message_of
+from ..context import Context, Return, statement
+from ..expressions import operators
+from ..expressions.expressions import binary_name, condition
+from ..kernel_values import KernelValue, describe_value, parts_of
+from ..signature.annotations import dtype_of
+from ..values.conversions import as_exactly
+from ..values.joins import join_branches
+from .assignment import target_of
+
+__all__ = ["assign"]
+
+VALUE_LIMIT = 30
+"""The maximum number of run-time values in an assert's message, limited by the size of a report."""
+
+
+@statement(ast.Pass)
+def _pass(_ctx: Context, _node: ast.Pass) -> bool:
+    return False
+
+
+@statement(ast.Expr)
+def _expression(ctx: Context, node: ast.Expr) -> bool:
+    if isinstance(node.value, ast.Constant) and (isinstance(node.value.value, str) or node.value.value is ...):
+        return False
+    ctx.evaluate(node.value)
+    return False
+
+
+@statement(ast.Assign)
+def _assign(ctx: Context, node: ast.Assign) -> bool:
+    value = ctx.evaluate(node.value)
+    for target in node.targets:
+        assign(ctx, target, value, node.value)
+    return False
+
+
+@statement(ast.AnnAssign)
+def _annotated(ctx: Context, node: ast.AnnAssign) -> bool:
+    dtype = dtype_of(ctx.evaluate(node.annotation))
+    if dtype is None:
+        raise ctx.error(node.annotation, "a variable's annotation is a dtype", "write e.g. `total: vk.f32 = 0`")
+    if node.value is None:
+        raise ctx.error(node, "a variable is declared by its first value", f"write `{ast.unparse(node)} = 0`")
+    value = as_exactly(ctx, node.value, ctx.evaluate(node.value), dtype, "the variable")
+    assign(ctx, node.target, value)
+    return False
+
+
+def assign(ctx: Context, target: ast.expr, value: KernelValue, place: ast.expr | None = None) -> None:
+    """Bind a name, store into memory, or unpack a tuple; `place` is the node of the value."""
+    ctx.builder.loc = ctx.loc(target)
+    if isinstance(target, ast.Name):
+        ctx.bind(target.id, value)
+    elif isinstance(target, ast.Tuple | ast.List):
+        _unpack(ctx, target, value, place)
+    else:
+        target_of(ctx, target).store(value, place)
+
+
+def _unpack(ctx: Context, target: ast.Tuple | ast.List, value: KernelValue, place: ast.expr | None) -> None:
+    """Assign the items of a tuple; a starred target takes the remaining ones as a tuple."""
+    items = _items(ctx, value)
+    if items is None:
+        raise ctx.error(target, f"expected a tuple of {len(target.elts)} to unpack, found {describe_value(value)}")
+    if any(isinstance(t, ast.Starred) for t in target.elts):
+        _unpack_starred(ctx, target, items)
+        return
+    if len(items) != len(target.elts):
+        raise ctx.error(target, f"{len(items)} values for {len(target.elts)} names", _UNPACK_HINT)
+    places = place.elts if isinstance(place, ast.Tuple) and len(place.elts) == len(items) else [None] * len(items)
+    for item_target, item, item_node in zip(target.elts, items, places, strict=True):
+        assign(ctx, item_target, item, item_node)
+
+
+def _unpack_starred(ctx: Context, target: ast.Tuple | ast.List, items: tuple[KernelValue, ...]) -> None:
+    before = next(i for i, t in enumerate(target.elts) if isinstance(t, ast.Starred))
+    after = len(target.elts) - before - 1
+    if len(items) < before + after:
+        raise ctx.error(target, f"{len(items)} values for {before + after} names and a starred one", _UNPACK_HINT)
+    stop = len(items) - after
+    values = [*items[:before], items[before:stop], *items[stop:]]
+    for item_target, item in zip(target.elts, values, strict=True):
+        assign(ctx, item_target.value if isinstance(item_target, ast.Starred) else item_target, item)
+
+
+def _items(ctx: Context, value: KernelValue) -> tuple[KernelValue, ...] | None:
+    if isinstance(value, tuple):
+        return value
+    if isinstance(value, Value) and isinstance(value.type, Vector):
+        kind = Scalar(value.type.dtype)
+        return tuple(ctx.builder.emit("vec_extract", value, lane=i, type=kind) for i in range(value.type.size))
+    return None
+
+
+_UNPACK_HINT = "write one name for each value; `_` for those that you don't need"
+
+
+@statement(ast.AugAssign)
+def _augmented(ctx: Context, node: ast.AugAssign) -> bool:
+    name = binary_name(ctx, node)
+    target = target_of(ctx, node.target)
+    before = target.load()
+    after = operators.binary(ctx, node, name, before, ctx.evaluate(node.value))
+    ctx.builder.loc = ctx.loc(node)
+    target.store(after, node)
+    return False
+
+
+@statement(ast.If)
+def _if(ctx: Context, node: ast.If) -> bool:
+    test = condition(ctx, node.test)
+    if isinstance(test, bool):
+        return ctx.block(node.body if test else node.orelse)
+    regions, names, exited = [Region(), Region()], [], []
+    before, loc = ctx.env, ctx.loc(node)
+    for region, body in zip(regions, (node.body, node.orelse), strict=True):
+        ctx.env = dict(before)
+        with ctx.builder.at(region):
+            exited.append(ctx.block(body))
+        names.append(ctx.env)
+    ctx.env, ctx.builder.loc = before, loc
+    return join_branches(ctx, node, test, regions, names, exited)
+
+
+@statement(ast.Return)
+def _return(ctx: Context, node: ast.Return) -> bool:
+    value = ctx.evaluate(node.value) if node.value is not None else None
+    ctx.builder.loc = ctx.loc(node)
+    if ctx.is_kernel:
+        if value is not None:
+            raise ctx.error(node, "a kernel returns nothing", "store results into an array annotated as vk.Out")
+        ctx.builder.op("return")
+        return True
+    if _holds_array(value):
+        raise ctx.error(node, "a device function can't return an array", "let the caller make it and pass it in")
+    op = ctx.builder.op("return")
+    ctx.returns.append(Return(ctx.builder.region, op, value, ctx.loc(node)))
+    return True
+
+
+def _holds_array(value: KernelValue) -> bool:
+    parts = parts_of(value)
+    if parts is not None:
+        return any(map(_holds_array, parts))
+    return isinstance(value, Value) and isinstance(value.type, Array)
+
+
+@statement(ast.Assert)
+def _assert(ctx: Context, node: ast.Assert) -> bool:
+    """Lower an assertion: a run-time failure is reported and execution continues, a compile-time one is an error."""
+    test = condition(ctx, node.test)
+    if test is True:
+        return False
+    template, values = message_of(ctx, node.msg) if node.msg is not None else (_quoted(node.test), [])
+    if test is False:
+        raise ctx.error(node.test, f"assertion fails at compile time: {template.format(*values)}")
+    if len(values) > VALUE_LIMIT:
+        raise ctx.error(node.msg or node, f"{len(values)} values in one message (up to {VALUE_LIMIT})", "show fewer")
+    site = ctx.session.module.add_site(ReportSite("assert", ctx.loc(node), template))
+    ctx.builder.loc = ctx.loc(node)
+    ctx.builder.op("report", ctx.builder.emit("not", test), *[v for v in values if isinstance(v, Value)], site=site)
+    return False
+
+
+def _quoted(node: ast.expr) -> str:
+    return ast.unparse(node).replace("{", "{{").replace("}", "}}")

@@ -1,0 +1,1 @@
+"""Lowering of tiles and cooperative matrices."""

@@ -1,0 +1,275 @@
+"""Tile attributes, subscripts, transposition and reshaping; gather and scatter with tiles of indices.
+
+Lowers `t.T`, `t[:, None]`, `wg.reshape(t, (8, 4))`, `wg.gather(x, index)` and the like to `tile_*` operations.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+
+from vkjit.ir.core import Region, Value
+from vkjit.ir.tiles import HIGHEST_RANK, broadcast_shape
+from vkjit.ir.types import Array, Scalar, Tile
+
+from ..context import Call, Context, Place
+from ..intrinsics import one_of
+from ..kernel_values import KernelValue, Lazy, describe_value, is_array, is_scalar, is_tile
+from ..values.arrays import array_type, extent
+from ..values.attributes import attributes
+from ..values.conversions import as_exactly, as_index, as_stored, static_value
+from ..values.lazy import SliceTarget, note_write
+from ..values.scopes import ScopeValue, method
+from .tiles import ATOMICS, built, described, each, shape_of, tile_kind, tile_operand, write_element
+
+__all__ = ["subscript_tile"]
+
+
+@attributes(is_tile)
+def _attribute(ctx: Context, node: ast.Attribute, base: KernelValue) -> KernelValue:
+    assert isinstance(base, Value)
+    kind = tile_kind(base)
+    if node.attr == "T":
+        return _transposed(ctx, base, tuple(reversed(range(len(kind.shape)))))
+    values: dict[str, KernelValue] = {
+        "shape": kind.shape, "dtype": kind.dtype, "ndim": len(kind.shape), "size": kind.size,
+    }  # fmt: skip
+    if node.attr in values:
+        return values[node.attr]
+    hint = "it has shape, dtype, ndim, size, T; the rest are methods of the scope, as in wg.sum(t, axis=1)"
+    raise ctx.error(node, f"a tile has no attribute {node.attr}", hint)
+
+
+@attributes(lambda value: isinstance(value, Lazy))
+def _lazy_attribute(ctx: Context, node: ast.Attribute, base: KernelValue) -> KernelValue:
+    assert isinstance(base, Lazy)
+    if node.attr == "T":
+        return _lazy_transposed(base, tuple(reversed(range(len(base.shape)))))
+    if node.attr == "shape":
+        return base.shape
+    raise ctx.error(node, f"a slice has no attribute {node.attr}", "it has T and shape; wg.load holds it as a tile")
+
+
+# -- shapes
+def _transposed(ctx: Context, tile: Value, axes: tuple[int, ...]) -> Value:
+    kind = tile_kind(tile)
+    if axes == tuple(range(len(axes))):
+        return tile
+    target = Tile(kind.dtype, tuple(kind.shape[a] for a in axes), kind.scope)
+    return ctx.builder.emit("tile_transpose", tile, axes=axes, type=target)
+
+
+def _lazy_transposed(lazy: Lazy, axes: tuple[int, ...]) -> Lazy:
+    """Return the lazy value whose axis n is axis axes[n] of `lazy`."""
+    inverse = [axes.index(a) for a in range(len(axes))]
+
+    def element(inner: Context, position: tuple[Value, ...]) -> KernelValue:
+        return lazy.element(inner, tuple(position[p] for p in inverse))
+
+    target = lazy.target
+    if isinstance(target, SliceTarget):
+        target = SliceTarget(target.array, target.starts, tuple(None if a is None else inverse[a] for a in target.axes))
+    sizes = tuple(lazy.sizes[a] for a in axes) if lazy.sizes else ()
+    return Lazy(tuple(lazy.shape[a] for a in axes), element, lazy.sources, target, sizes)
+
+
+@method("transpose")
+def _transpose(ctx: Context, call: Call, scope: ScopeValue, value: KernelValue, axes: KernelValue) -> KernelValue:
+    if not (isinstance(value, Lazy) or is_tile(value)):
+        raise ctx.error(call.node, f"transpose takes a tile or a slice, found {describe_value(value)}", "t.T")
+    rank = len(value.shape) if isinstance(value, Lazy) else len(tile_kind(value).shape)
+    order = tuple(reversed(range(rank))) if axes is None else axes
+    numbers = [static_value(a) for a in order] if isinstance(order, tuple) else []
+    if sorted(n for n in numbers if n is not None and not isinstance(n, bool)) != list(range(rank)):
+        raise ctx.error(call.node, f"axes names each of the {rank} axes once", "wg.transpose(t, (1, 0))")
+    permutation = tuple(int(n or 0) for n in numbers)
+    if isinstance(value, Lazy):
+        return _lazy_transposed(value, permutation)
+    return _transposed(ctx, tile_operand(ctx, call.node, scope.kind, value), permutation)
+
+
+@method("reshape")
+def _reshape(ctx: Context, call: Call, scope: ScopeValue, value: KernelValue, shape: KernelValue) -> KernelValue:
+    if not (isinstance(value, Lazy) or is_tile(value)):
+        raise ctx.error(call.node, f"reshape takes a tile or a slice, found {describe_value(value)}")
+    tile = tile_operand(ctx, call.node, scope.kind, value)
+    size = tile_kind(tile).size
+    requested = shape if isinstance(shape, tuple) else (shape,)
+    known_product = math.prod(int(s) for s in requested if isinstance(s, int) and s > 0)
+    if sum(s == -1 for s in requested if isinstance(s, int)) == 1 and known_product and size % known_product == 0:
+        requested = tuple(size // known_product if s == -1 else s for s in requested)
+    new_shape = shape_of(ctx, call.node, requested, "wg.reshape(t, (BM * BN,))")
+    if math.prod(new_shape) != size:
+        raise ctx.error(call.node, f"a tile of {size} elements can't have the shape {described(new_shape)}")
+    return _reshaped(ctx, tile, new_shape)
+
+
+def _reshaped(ctx: Context, tile: Value, shape: tuple[int, ...]) -> Value:
+    kind = tile_kind(tile)
+    if kind.shape == shape:
+        return tile
+    return ctx.builder.emit("tile_reshape", tile, type=Tile(kind.dtype, shape, kind.scope))
+
+
+# -- subscripts
+def subscript_tile(ctx: Context, node: ast.Subscript, tile: Value) -> KernelValue:
+    """Lower `t[:, None]`, `t[None, :]` (new axes) or `t[i, j]` (one element, available in every invocation)."""
+    items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    kind = tile_kind(tile)
+    if not any(isinstance(item, ast.Slice) or _is_none(item) for item in items):
+        return _element(ctx, node, tile, items)
+    shape: list[int] = []
+    sizes = iter(kind.shape)
+    for item in items:
+        if _is_none(item):
+            shape.append(1)
+            continue
+        size = next(sizes, None)
+        is_full_slice = isinstance(item, ast.Slice) and item.lower is None and item.upper is None and item.step is None
+        if not is_full_slice or size is None:
+            hint = "parts of a tile are loaded as tiles of their own: wg.load(x[i:i+SIZE])"
+            raise ctx.error(
+                item, "a tile takes `:` for each of its axes, None for a new one, or an index for each", hint
+            )
+        shape.append(size)
+    shape += list(sizes)
+    if len(shape) > HIGHEST_RANK:
+        raise ctx.error(node, f"a tile has up to {HIGHEST_RANK} axes, found {len(shape)}")
+    return _reshaped(ctx, tile, tuple(shape))
+
+
+def _is_none(item: ast.expr) -> bool:
+    return isinstance(item, ast.Constant) and item.value is None
+
+
+def _element(ctx: Context, node: ast.Subscript, tile: Value, items: list[ast.expr]) -> Value:
+    kind = tile_kind(tile)
+    if len(items) != len(kind.shape):
+        raise ctx.error(node, f"expected {len(kind.shape)} indices, found {len(items)}", "write `:` for a whole axis")
+    at = []
+    for item, size in zip(items, kind.shape, strict=True):
+        value = ctx.evaluate(item)
+        number = static_value(value)
+        if isinstance(number, int) and not -size <= number < size:
+            raise ctx.error(item, f"index {number} is outside an axis of {size} elements")
+        at.append(ctx.builder.index(number % size) if isinstance(number, int) else as_index(ctx, item, value))
+    return ctx.builder.emit("tile_get", tile, *at, type=Scalar(kind.dtype))
+
+
+# -- gather and scatter
+def _index_operands(
+    ctx: Context, call: Call, scope: ScopeValue, array: KernelValue, index: KernelValue
+) -> tuple[Value, list[KernelValue], list[Value]]:
+    """Check the operands of a gather or scatter; return the array, the index per axis, and the tiles among these."""
+    if not is_array(array):
+        raise ctx.error(call.node, f"expected an array first, found {describe_value(array)}", "wg.gather(x, index)")
+    items = list(index) if isinstance(index, tuple) else [index]
+    kind = array_type(array)
+    if len(items) != kind.rank:
+        raise ctx.error(call.node, f"expected {kind.rank} tiles of positions, found {len(items)}", "give a tuple")
+    if not isinstance(kind.element, Scalar):
+        raise ctx.error(call.node, "the array's elements must be numbers", "loop over the elements")
+    tiles = []
+    for item in items:
+        if isinstance(item, Lazy) or is_tile(item):
+            tiles.append(tile_operand(ctx, call.node, scope.kind, item))
+            if not tile_kind(tiles[-1]).dtype.is_integer:
+                raise ctx.error(call.node, f"positions are integers, found {tile_kind(tiles[-1]).dtype!r}")
+        elif static_value(item) is None and not is_scalar(item):
+            raise ctx.error(call.node, f"a position is a tile or a number, found {describe_value(item)}")
+    if not tiles:
+        raise ctx.error(call.node, "none of the positions is a tile", "index the array: x[i]")
+    return array, items, tiles
+
+
+def _element_indices(ctx: Context, node: Place, items: list[KernelValue], elements: list[Value]) -> list[Value]:
+    """Return the indices along each axis for one element."""
+    remaining = iter(elements)
+    spread = [next(remaining) if isinstance(item, Lazy) or is_tile(item) else item for item in items]
+    return [as_index(ctx, node, value) for value in spread]
+
+
+def _inside_array(ctx: Context, array: Value, at: list[Value]) -> Value:
+    b = ctx.builder
+    inside: Value | None = None
+    for axis, index in enumerate(at):
+        size = extent(ctx, array, axis)
+        limit = size if isinstance(size, Value) else b.index(int(size))  # type: ignore[call-overload]
+        test = b.emit("and", b.emit("ge", index, b.index(0)), b.emit("lt", index, limit))
+        inside = test if inside is None else b.emit("and", inside, test)
+    assert inside is not None
+    return inside
+
+
+@method("gather")
+def _gather(
+    ctx: Context, call: Call, scope: ScopeValue, array: KernelValue, index: KernelValue, pad: KernelValue
+) -> KernelValue:
+    memory, items, tiles = _index_operands(ctx, call, scope, array, index)
+    shape = _common(ctx, call, tiles)
+    kind = array_type(memory)
+    if kind.dtype.kind == "bool" and pad == 0 and not isinstance(pad, Value):
+        pad = False
+    filler = as_exactly(ctx, call.node, pad, kind.dtype, "the pad")
+
+    def element(_position: tuple[Value, ...], elements: list[Value]) -> Value:
+        at = _element_indices(ctx, call.node, items, elements)
+        inside, outside = Region(), Region()
+        with ctx.builder.at(inside):
+            ctx.builder.op("yield", ctx.builder.emit("load", memory, *at))
+        with ctx.builder.at(outside):
+            ctx.builder.op("yield", filler)
+        test = _inside_array(ctx, memory, at)
+        return ctx.builder.op("if", test, types=[filler.type], regions=[inside, outside]).result
+
+    return built(ctx, tiles, shape, scope.kind, element)
+
+
+def _common(ctx: Context, call: Call, tiles: list[Value]) -> tuple[int, ...]:
+    shape = broadcast_shape([tile_kind(t).shape for t in tiles])
+    if shape is None:
+        texts = " and ".join(described(tile_kind(t).shape) for t in tiles)
+        raise ctx.error(call.node, f"tiles of {texts} can't be combined", "t[:, None] and t[None, :] add an axis")
+    return shape
+
+
+@method("scatter")
+def _scatter(
+    ctx: Context,
+    call: Call,
+    scope: ScopeValue,
+    array: KernelValue,
+    index: KernelValue,
+    value: KernelValue,
+    atomic: KernelValue,
+) -> KernelValue:
+    memory, items, tiles = _index_operands(ctx, call, scope, array, index)
+    kind = array_type(memory)
+    if kind.access == "in" and kind.space == "global":
+        raise ctx.error(call.node, "this array is an input: it can't be written", "annotate it as vk.InOut")
+    atomic_op = atomic_of(ctx, call, atomic, kind, (*ATOMICS, "exchange"))
+    spread = isinstance(value, Lazy) or is_tile(value)
+    values = [tile_operand(ctx, call.node, scope.kind, value)] if spread else []
+    shape = _common(ctx, call, [*tiles, *values])
+    if tile_kind(tiles[0]).shape != shape:  # `tile_each` runs over the shape of its first operand
+        tiles[0] = built(ctx, [tiles[0]], shape, scope.kind, lambda _element_indices, elements: elements[0])
+
+    def write(_position: tuple[Value, ...], elements: list[Value]) -> None:
+        at = _element_indices(ctx, call.node, items, elements[: len(tiles)])
+        with ctx.builder.when(_inside_array(ctx, memory, at)):
+            stored = as_stored(ctx, call.node, elements[-1] if spread else value, kind.element)
+            write_element(ctx, memory, at, stored, atomic_op)
+
+    each(ctx, [*tiles, *values], write)
+    note_write(ctx, memory)
+    return None
+
+
+def atomic_of(ctx: Context, call: Call, atomic: KernelValue, kind: Array, known: tuple[str, ...]) -> str:
+    """Return the atomic operation named in a call, or "" for a plain store."""
+    if atomic == "":
+        return ""
+    name = one_of(ctx, call, "atomic", atomic, known)
+    if kind.dtype.kind == "bool" or (kind.dtype.is_float and name in ("and", "or", "xor")):
+        raise ctx.error(call.node, f"atomic {name} isn't defined for {kind.dtype!r}")
+    return name

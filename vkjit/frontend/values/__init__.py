@@ -1,0 +1,1 @@
+"""Values during lowering: scalars, vectors, structs, arrays, and the operations on them."""

@@ -1,0 +1,380 @@
+"""Typing rules: weak literals, type promotion, implicit conversions, truth values.
+
+Literals, loop-carried variables initialized from literals, and results computed from these alone are weak: in an
+operation they adapt to the type of the other operand. All other values are strong.
+
+Implicit conversions are limited to these: a literal converts to any type it fits, the operands of an operation to their
+common type, and integers to `index`. Stores also convert to a wider type, `index` to the array's integer type, and a
+float to a narrower float. Everything else raises a CompileError that suggests the cast.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+
+from vkjit import dtypes
+from vkjit.dtypes import DType, promote
+from vkjit.errors import CompileError, DTypeError, Loc
+from vkjit.ir import types
+from vkjit.ir.core import Value
+from vkjit.ir.types import Scalar, Tile, Vector
+
+from ..context import Context, Place
+from ..kernel_values import (
+    Aggregate,
+    KernelValue,
+    Lazy,
+    describe_value,
+    is_literal,
+    is_matrix,
+    is_runtime,
+    is_scalar,
+    is_tile,
+)
+
+__all__ = [
+    "as_index",
+    "as_stored",
+    "common_dtype",
+    "convert",
+    "converted_text",
+    "default_dtype",
+    "dtype_of_value",
+    "fit",
+    "instead_of_index",
+    "materialize",
+    "numeric",
+    "operand_places",
+    "static_value",
+    "strict_join",
+    "truth",
+    "unify",
+    "weak_join",
+]
+
+
+def dtype_of_value(value: Value) -> DType:
+    """Return the element type of a scalar, vector or tile."""
+    assert isinstance(value.type, Scalar | Vector | Tile)
+    return value.type.dtype
+
+
+def default_dtype(literal: float) -> DType:
+    """Return the type of a literal without context."""
+    if isinstance(literal, bool):
+        return dtypes.boolean
+    return dtypes.i32 if isinstance(literal, int) else dtypes.f32
+
+
+def static_value(value: KernelValue) -> int | float | None:
+    """Return the number if the value is a compile-time constant, else None."""
+    if is_literal(value):
+        return value
+    if isinstance(value, Value) and value.op is not None and value.op.name == "const":
+        number = value.op.attrs["value"]
+        return number if isinstance(number, bool | int | float) else None
+    return None
+
+
+def fit(ctx: Context, node: Place, literal: float, dtype: DType) -> bool | int | float:
+    """Return the literal as a value of `dtype`. Raises CompileError if it doesn't fit."""
+    if dtype.kind == "bool":
+        if isinstance(literal, bool):
+            return literal
+        raise ctx.error(node, f"the literal {literal!r} is no bool", "compare: write `x != 0`")
+    if dtype.is_float:
+        return _fit_float(ctx, node, literal, dtype)
+    if isinstance(literal, float):
+        raise ctx.error(node, f"the literal {literal!r} doesn't fit {dtype!r}", f"convert: {dtype!r}({literal!r})")
+    low, high = _range(dtype)
+    if not low <= literal <= high:
+        hint = f"{dtype!r}({literal!r}) wraps"
+        if not -(2**31) <= literal < 2**31:
+            hint = f"give it a type that holds it: {'vk.i64' if literal < 2**63 else 'vk.u64'}({literal!r})"
+        raise ctx.error(node, f"the literal {literal!r} doesn't fit {dtype!r} ({low} to {high})", hint)
+    return int(literal)
+
+
+def _range(dtype: DType) -> tuple[int, int]:
+    if dtype.kind == "uint":
+        return 0, 2**dtype.bits - 1
+    return -(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1
+
+
+_MAX_FINITE = {"f16": 65504.0, "bf16": 3.3895313892515355e38, "f32": 3.4028234663852886e38}
+
+
+def _fit_float(ctx: Context, node: Place, literal: float, dtype: DType) -> float:
+    try:
+        value = float(literal)
+    except OverflowError:
+        value = math.inf
+    largest = _MAX_FINITE.get(dtype.name, math.inf)
+    if abs(value) > largest and not (isinstance(literal, float) and math.isinf(literal)):
+        raise ctx.error(node, f"the literal {literal!r} doesn't fit {dtype!r} (up to {largest:g})", "use a wider type")
+    return value
+
+
+def numeric(ctx: Context, node: Place, value: KernelValue, what: str = "a number") -> KernelValue:
+    """Return the value unchanged. Raises CompileError unless it is a literal, a scalar or a vector."""
+    if is_literal(value) or is_runtime(value):
+        return value
+    raise ctx.error(node, f"expected {what}, found {describe_value(value)}", _instead_of_number(value))
+
+
+def _instead_of_number(value: KernelValue) -> str:
+    if is_matrix(value):
+        return "a subgroup's matrix has no elements to name: store it, and load them"
+    if is_tile(value):
+        return "take an element: t[i, j]; or make one number of all, such as vk.workgroup().sum(t)"
+    if isinstance(value, Value):
+        return "index it: x[i]"
+    if isinstance(value, str):
+        return 'text is for print and the message of an assert, as in print(f"x is {x[0]}")'
+    if isinstance(value, Lazy):
+        return "index an element: x[i, j]; or make one number of all, such as vk.workgroup().sum(x[i, :])"
+    if isinstance(value, tuple):
+        return "take an item: t[0]"
+    if value is None:
+        return "a function that gives a value returns it on every way"
+    return ""
+
+
+def converted_text(node: Place, dtype: DType) -> str:
+    """Return source text that converts an expression, for hints; expressions of more than 40 characters are shown as
+    `x`.
+    """
+    if isinstance(node, ast.AugAssign):
+        result = ast.BinOp(node.target, node.op, node.value)
+        return f"{ast.unparse(node.target)} = {dtype!r}({ast.unparse(result)})"
+    text = ast.unparse(node) if isinstance(node, ast.expr) else "x"
+    return f"{dtype!r}({text if len(text) <= 40 else 'x'})"
+
+
+def materialize(ctx: Context, node: Place, value: KernelValue, dtype: DType | None = None) -> Value:
+    """Return a run-time value; a literal becomes a constant of `dtype` or its default type."""
+    numeric(ctx, node, value)
+    if is_literal(value):
+        target = dtype or default_dtype(value)
+        return ctx.builder.const(fit(ctx, node, value, target), target)
+    assert isinstance(value, Value)
+    return value
+
+
+def convert(ctx: Context, node: Place, value: KernelValue, dtype: DType) -> Value:
+    """Convert a value to another element type: fit a literal, cast a scalar or (lane by lane) a vector."""
+    if is_literal(value):
+        return ctx.builder.const(fit(ctx, node, value, dtype), dtype)
+    operand = materialize(ctx, node, value)
+    if isinstance(operand.type, Vector):
+        return ctx.builder.cast(operand, Vector(dtype, operand.type.size))
+    return ctx.builder.cast(operand, dtype)
+
+
+def common_dtype(ctx: Context, node: Place, a: KernelValue, b: KernelValue) -> DType:
+    """Return the common element type of two operands."""
+    weak_a, weak_b = _is_weak(ctx, a), _is_weak(ctx, b)
+    dtype_a, dtype_b = _own_dtype(a), _own_dtype(b)
+    if weak_a == weak_b:
+        return _joined(ctx, node, dtype_a, dtype_b)
+    weak, strong = (dtype_a, dtype_b) if weak_a else (dtype_b, dtype_a)
+    _record_met(ctx, a if weak_a else b, strong)
+    return weak_join(weak, strong)
+
+
+def _is_weak(ctx: Context, value: KernelValue) -> bool:
+    return not isinstance(value, Value) or value in ctx.weak
+
+
+def _own_dtype(value: KernelValue) -> DType:
+    if isinstance(value, Value):
+        return dtype_of_value(value)
+    assert is_literal(value)
+    return default_dtype(value)
+
+
+def weak_join(weak: DType, strong: DType) -> DType:
+    """Return the common type of a weak and a strong operand: the strong type, unless it can't represent the literal's
+    kind.
+    """
+    if weak.is_float and not strong.is_float:
+        return dtypes.f32
+    if strong.kind == "bool":
+        return weak
+    return strong
+
+
+def strict_join(a: DType, b: DType) -> DType | None:
+    """Return the common type of two strong operands, or None."""
+    try:
+        return promote(a, b)
+    except DTypeError:
+        return None
+
+
+def _record_met(ctx: Context, weak: KernelValue, strong: DType) -> None:
+    """Record in the origins of a weak value that it was combined with a strong type."""
+    for origin in ctx.origins(weak) or ():
+        origin.met.append(strong)
+
+
+def _joined(ctx: Context, node: Place, a: DType, b: DType) -> DType:
+    try:
+        return promote(a, b)
+    except DTypeError as error:
+        reason, _, hint = str(error).partition(": ")
+        left, right = operand_places(node)
+        if left is not right:
+            hint = f"cast one of them: {converted_text(left, b)} or {converted_text(right, a)}"
+        raise ctx.error(node, reason, hint) from None
+
+
+def operand_places(node: Place) -> tuple[Place, Place]:
+    """Return the nodes of an operator's two operands; for other nodes, the node itself twice."""
+    if isinstance(node, ast.BinOp):
+        return node.left, node.right
+    if isinstance(node, ast.Compare) and len(node.comparators) == 1:
+        return node.left, node.comparators[0]
+    if isinstance(node, ast.AugAssign):
+        return node.target, node.value
+    return node, node
+
+
+def unify(ctx: Context, node: Place, a: KernelValue, b: KernelValue, dtype: DType | None = None) -> tuple[Value, Value]:
+    """Convert two operands to their common type (or to `dtype`), and splat a scalar if the other one is a vector."""
+    target = dtype or common_dtype(ctx, node, a, b)
+    left, right = operand_places(node)
+    x, y = convert(ctx, left, a, target), convert(ctx, right, b, target)
+    if isinstance(x.type, Vector) and isinstance(y.type, Vector) and x.type.size != y.type.size:
+        raise ctx.error(
+            node, f"vectors of {x.type.size} and {y.type.size} lanes can't be combined", "take as many of each: v.xy"
+        )
+    if isinstance(x.type, Vector) and not isinstance(y.type, Vector):
+        y = splat(ctx, y, x.type.size)
+    if isinstance(y.type, Vector) and not isinstance(x.type, Vector):
+        x = splat(ctx, x, y.type.size)
+    return x, y
+
+
+def splat(ctx: Context, value: Value, size: int) -> Value:
+    """Emit a vector with the scalar in all lanes."""
+    return ctx.builder.emit("vec_make", *[value] * size, type=Vector(dtype_of_value(value), size))
+
+
+def as_index(ctx: Context, node: Place, value: KernelValue, what: str = "an index") -> Value:
+    """Convert a value to `index`; accepts any integer."""
+    if isinstance(value, bool) or (is_scalar(value) and dtype_of_value(value).kind == "bool"):
+        hint = f"convert: {converted_text(node, dtypes.i32)}"
+        raise ctx.error(node, f"{what} must be an integer, found a bool", hint)
+    if isinstance(value, float) or (is_scalar(value) and dtype_of_value(value).is_float):
+        hint = f"convert: {converted_text(node, dtypes.i32)}"
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+            hint = f"divide integers with //: {ast.unparse(node.left)} // {ast.unparse(node.right)}"
+        raise ctx.error(node, f"{what} must be an integer, found {describe_value(value)}", hint)
+    if is_literal(value):
+        return ctx.builder.index(int(fit(ctx, node, value, dtypes.index)))
+    if not is_scalar(value):
+        raise ctx.error(node, f"{what} must be an integer, found {describe_value(value)}")
+    return ctx.builder.cast(value, types.INDEX)
+
+
+def as_exactly(ctx: Context, node: Place, value: KernelValue, dtype: DType, what: str) -> Value:
+    """Return a scalar of exactly `dtype`: a literal or weak value is converted, a strong value must have the type
+    already.
+    """
+    if is_literal(value):
+        return ctx.builder.const(fit(ctx, node, value, dtype), dtype)
+    numeric(ctx, node, value)
+    assert isinstance(value, Value)
+    if value in ctx.weak and weak_join(dtype_of_value(value), dtype) is dtype:
+        _record_met(ctx, value, dtype)
+        return convert(ctx, node, value, dtype)
+    if value.type != Scalar(dtype):
+        raise ctx.error(
+            node,
+            f"{what} is {dtype!r}, found {describe_value(value)}",
+            f"convert it where you mean it: {converted_text(_argument(node), dtype)}",
+        )
+    return value
+
+
+def _argument(node: Place) -> Place:
+    """Return the argument of a one-argument call, for hints; an empty `Loc` for other calls, other nodes unchanged."""
+    if not isinstance(node, ast.Call):
+        return node
+    values = [*node.args, *(k.value for k in node.keywords)]
+    return values[0] if len(values) == 1 else Loc("", 0)
+
+
+def as_stored(ctx: Context, node: Place, value: KernelValue, element: Scalar | Vector) -> Value:
+    """Convert a value to an array's element type under the rules for stores."""
+    dtype = element.dtype
+    if is_literal(value):
+        stored = ctx.builder.const(fit(ctx, node, value, dtype), dtype)
+    else:
+        numeric(ctx, node, value)
+        assert isinstance(value, Value)
+        if not _storable(ctx, value, dtype):
+            raise _not_storable(ctx, node, value, dtype)
+        stored = convert(ctx, node, value, dtype)
+    if isinstance(element, Vector) and not isinstance(stored.type, Vector):
+        return splat(ctx, stored, element.size)
+    if stored.type != element:
+        raise ctx.error(node, f"an element is {element}, found {describe_value(value)}", "store one lane: v.x, v[0]")
+    return stored
+
+
+def _storable(ctx: Context, value: Value, dtype: DType) -> bool:
+    source = dtype_of_value(value)
+    if value in ctx.weak and weak_join(source, dtype) is dtype:
+        _record_met(ctx, value, dtype)
+        return True
+    if source.is_float and dtype.is_float and dtype.bits < source.bits:
+        return True
+    if source is dtypes.index and dtype.is_integer:
+        return True
+    return strict_join(source, dtype) is dtype
+
+
+def _not_storable(ctx: Context, node: Place, value: Value, dtype: DType) -> CompileError:
+    return ctx.error(
+        node,
+        f"{describe_value(value)} isn't stored into an array of {dtype!r} silently",
+        f"convert it where you mean it: {converted_text(node, dtype)}",
+    )
+
+
+def truth(ctx: Context, node: Place, value: KernelValue) -> Value | bool:
+    """Return the truth value: numbers compare `!= 0`, compile-time values follow Python."""
+    if isinstance(value, Value):
+        if isinstance(value.type, Tile):
+            raise ctx.error(node, f"{describe_value(value)} is neither true nor false", _instead_of_truth(value))
+        if not isinstance(value.type, Scalar):
+            raise ctx.error(node, f"{describe_value(value)} is neither true nor false", "compare a single element")
+        if value.type.dtype.kind == "bool":
+            return value
+        return ctx.builder.emit("ne", value, ctx.builder.const(0, value.type.dtype))
+    if is_literal(value) or value is None or isinstance(value, str | tuple):
+        return bool(value)
+    raise ctx.error(node, f"{describe_value(value)} is neither true nor false", _instead_of_truth(value))
+
+
+def instead_of_index(value: KernelValue) -> str:
+    """Return the hint for an attempt to index a value that has no elements."""
+    if isinstance(value, Lazy):
+        return "its elements are spread over the workgroup: index the array, combine with wg.sum, or wg.store it first"
+    if isinstance(value, Aggregate):
+        return "its fields have names: v.field"
+    if is_matrix(value):
+        return _instead_of_number(value)
+    return "arrays, tuples and vectors have elements"
+
+
+def _instead_of_truth(value: KernelValue) -> str:
+    if isinstance(value, Lazy | Aggregate) or is_tile(value):
+        return (
+            "combine conditions on its elements with & and |, choose with vk.where(condition, a, b), or make one bool "
+            "of them with vk.workgroup().any(condition)"
+        )
+    return "compare it with `==` or `is`"

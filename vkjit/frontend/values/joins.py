@@ -1,0 +1,333 @@
+"""Joins of values at control-flow merges: `if` statements, conditional expressions, and loop-carried variables.
+
+Two values agree if they are the same compile-time value, have the same type, or one is a literal that fits the other's
+type; tuples agree item by item. Agreeing run-time values become `yield` operands. A name whose values disagree becomes
+a `Conflict`, and a name that only one branch binds becomes `Unbound`; the error is raised when the name is read, not at
+the join.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from vkjit import dtypes
+from vkjit.errors import Loc
+from vkjit.ir.core import Op, Region, Value
+from vkjit.ir.ops import OPS
+from vkjit.ir.types import Array, Matrix, Scalar, Tile, Type, Vector
+
+from ..context import Context, Place
+from ..kernel_values import (
+    Binding,
+    Conflict,
+    KernelValue,
+    Unbound,
+    alike,
+    describe_value,
+    holds_lazy,
+    is_literal,
+    parts_of,
+    same_constant,
+    with_parts,
+)
+from .conversions import convert, default_dtype, fit, splat
+
+__all__ = [
+    "Disagreement",
+    "Slot",
+    "adapts",
+    "agreed_type",
+    "choose",
+    "common_structure",
+    "emit_if",
+    "has_runtime",
+    "is_speculatable",
+    "join_branches",
+    "rebuild",
+    "to_type",
+]
+
+Names = dict[str, "Binding | Unbound | Conflict"]
+
+
+LAZY_LEAVES = "a lazy slice can't leave the branch or loop that it is made in"
+
+Joined = ast.If | ast.For | ast.While
+"""Statements after which two control-flow paths merge (loops: with or without their `else`)."""
+
+
+class Disagreement(Exception):  # noqa: N818  (control flow, not an error)
+    """Two values that can't be joined; caught at the join."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Placeholder for a run-time value in a structure of values."""
+
+    number: int
+    type: Type
+
+
+@dataclass(slots=True)
+class Plan:
+    """The run-time values that two branches have to yield, in order."""
+
+    types: list[Type] = field(default_factory=list)
+    first: list[KernelValue] = field(default_factory=list)
+    second: list[KernelValue] = field(default_factory=list)
+
+
+def agreed_type(ctx: Context, a: KernelValue, b: KernelValue) -> Type:
+    """Return the common type of two run-time values or literals at a join. Raises Disagreement."""
+    weak_a, weak_b = _weak(ctx, a), _weak(ctx, b)
+    type_a, type_b = _type(a), _type(b)
+    if type_a == type_b:
+        return type_a
+    if not (isinstance(type_a, Scalar) and isinstance(type_b, Scalar)):
+        raise Disagreement
+    if weak_a and weak_b and "bool" not in (type_a.dtype.kind, type_b.dtype.kind):
+        return Scalar(dtypes.f32)
+    if weak_a and adapts(a, type_a, type_b):
+        return type_b
+    if weak_b and adapts(b, type_b, type_a):
+        return type_a
+    raise Disagreement
+
+
+def _weak(ctx: Context, value: KernelValue) -> bool:
+    return is_literal(value) or (isinstance(value, Value) and value in ctx.weak)
+
+
+def _type(value: KernelValue) -> Type:
+    if isinstance(value, Value) and not isinstance(value.type, Array):
+        return value.type
+    if is_literal(value):
+        return Scalar(default_dtype(value))
+    raise Disagreement
+
+
+def adapts(value: KernelValue, weak: Scalar, strong: Scalar) -> bool:
+    """True if a literal, or a variable initialized from one, may take the type `strong`."""
+    if weak.dtype.kind == "bool" or strong.dtype.kind == "bool":
+        return False
+    if weak.dtype.is_float and not strong.dtype.is_float:
+        return False
+    return not (is_literal(value) and value < 0 and strong.dtype.kind == "uint")
+
+
+def merge(ctx: Context, a: KernelValue, b: KernelValue, plan: Plan) -> KernelValue:
+    """Join two values to one structure, with a Slot for each value that has to be yielded. Raises Disagreement."""
+    if same_constant(a, b):
+        return a
+    if alike(a, b):
+        pairs = zip(parts_of(a) or (), parts_of(b) or (), strict=True)
+        return with_parts(a, [merge(ctx, x, y, plan) for x, y in pairs])
+    type_ = agreed_type(ctx, a, b)
+    plan.types.append(type_)
+    plan.first.append(a)
+    plan.second.append(b)
+    return Slot(len(plan.types) - 1, type_)
+
+
+def has_runtime(value: KernelValue) -> bool:
+    """True if the value is or contains a run-time value other than an array."""
+    parts = parts_of(value)
+    if parts is not None:
+        return any(map(has_runtime, parts))
+    return isinstance(value, Value) and not isinstance(value.type, Array)
+
+
+def common_structure(ctx: Context, values: list[KernelValue], types: list[Type]) -> KernelValue:
+    """Return one structure for several values and append its slot types to `types`. Raises Disagreement."""
+    first = values[0]
+    if not any(map(has_runtime, values)) and all(same_constant(first, v) for v in values):
+        return first
+    if parts_of(first) is not None:
+        if not all(alike(first, v) for v in values):
+            raise Disagreement
+        columns = zip(*(parts_of(v) or () for v in values), strict=True)
+        return with_parts(first, [common_structure(ctx, list(items), types) for items in columns])
+    representative: KernelValue = first
+    agreed = agreed_type(ctx, first, first)
+    for value in values[1:]:
+        agreed = agreed_type(ctx, representative, value)
+        representative = value if isinstance(value, Value) and value.type == agreed else representative
+    types.append(agreed)
+    return Slot(len(types) - 1, agreed)
+
+
+def rebuild(structure: KernelValue, values: list[Value]) -> KernelValue:
+    """Return the structure with values in place of its slots."""
+    if isinstance(structure, Slot):
+        return values[structure.number]
+    parts = parts_of(structure)
+    if parts is not None:
+        return with_parts(structure, [rebuild(item, values) for item in parts])
+    return structure
+
+
+def to_type(ctx: Context, node: Place, value: KernelValue, type_: Type) -> Value:
+    """Convert a value that agrees with `type_` to an IR value of that type."""
+    if is_literal(value):
+        assert isinstance(type_, Scalar)
+        return ctx.builder.const(fit(ctx, node, value, type_.dtype), type_)
+    assert isinstance(value, Value)
+    if value.type == type_:
+        return value
+    assert isinstance(type_, Scalar | Vector)
+    return convert(ctx, node, value, type_.dtype)
+
+
+def emit_if(ctx: Context, node: Place, condition: Value, regions: list[Region], plan: Plan) -> list[Value]:
+    """Emit an `if` whose two regions yield the plan's values."""
+    for region, values in zip(regions, (plan.first, plan.second), strict=True):
+        with ctx.builder.at(region):
+            ctx.builder.op("yield", *[to_type(ctx, node, v, t) for v, t in zip(values, plan.types, strict=True)])
+    op = ctx.builder.op("if", condition, types=plan.types, regions=regions)
+    for result, a, b in zip(op.results, plan.first, plan.second, strict=True):
+        ctx.mark_weak(result, ctx.origins(a, b))
+    return op.results
+
+
+def is_speculatable(region: Region) -> bool:
+    """True if all operations in the region may be executed speculatively."""
+    return all(OPS[op.name].speculatable for op in region.walk())
+
+
+def choose(
+    ctx: Context,
+    node: Place,
+    condition: Value,
+    first: Callable[[], KernelValue],
+    second: Callable[[], KernelValue],
+) -> KernelValue:
+    """Select the first value if the condition is true, else the second.
+
+    Emits `select` if both sides are speculatable, else an `if` that evaluates only one of them.
+    """
+    regions, values = [Region(), Region()], []
+    for region, evaluate in zip(regions, (first, second), strict=True):
+        with ctx.builder.at(region):
+            values.append(evaluate())
+    plan = Plan()
+    try:
+        structure = merge(ctx, values[0], values[1], plan)
+    except Disagreement:
+        raise ctx.error(
+            node,
+            f"the two values don't agree: {describe_value(values[0])} and {describe_value(values[1])}",
+            "convert one of them, as in vk.f32(x)",
+        ) from None
+    if not all(map(is_speculatable, regions)) or any(isinstance(type_, Matrix | Tile) for type_ in plan.types):
+        return rebuild(structure, emit_if(ctx, node, condition, regions, plan))
+    ctx.builder.region.ops += [*regions[0].ops, *regions[1].ops]
+    results = []
+    for a, b, type_ in zip(plan.first, plan.second, plan.types, strict=True):
+        operands = to_type(ctx, node, a, type_), to_type(ctx, node, b, type_)
+        results.append(ctx.builder.emit("select", _spread(ctx, condition, type_), *operands))
+        ctx.mark_weak(results[-1], ctx.origins(a, b))
+    return rebuild(structure, results)
+
+
+def _spread(ctx: Context, condition: Value, type_: Type) -> Value:
+    return splat(ctx, condition, type_.size) if isinstance(type_, Vector) else condition
+
+
+def join_branches(
+    ctx: Context,
+    node: Joined,
+    condition: Value,
+    regions: list[Region],
+    names: list[Names],
+    exited: list[bool],
+) -> bool:
+    """Emit an `if` statement and bind the names live after it. Returns True if both branches exit."""
+    live = ctx.scope.after.get(node, frozenset())
+    if all(exited):
+        ctx.builder.op("if", condition, types=[], regions=regions)
+        ctx.builder.op("unreachable")
+        return True
+    if any(exited):
+        _join_with_exit(ctx, node, condition, regions, names[exited.index(False)], exited, live)
+        return False
+    plan, structures = Plan(), dict[str, "Binding | Unbound | Conflict"]()
+    for name in sorted(live & (names[0].keys() | names[1].keys())):
+        structures[name] = _join_names(ctx, node, names[0].get(name), names[1].get(name), plan)
+    results = emit_if(ctx, node, condition, regions, plan)
+    _rebind(ctx, structures, results)
+    return False
+
+
+def _rebind(ctx: Context, structures: Names, results: list[Value]) -> None:
+    for name, entry in structures.items():
+        ctx.env[name] = Binding(rebuild(entry.value, results), entry.loc) if isinstance(entry, Binding) else entry
+
+
+def _join_names(
+    ctx: Context,
+    node: Joined,
+    a: Binding | Unbound | Conflict | None,
+    b: Binding | Unbound | Conflict | None,
+    plan: Plan,
+) -> Binding | Unbound | Conflict:
+    if a is b and a is not None:
+        return a
+    if isinstance(a, Conflict) or isinstance(b, Conflict):
+        return a if isinstance(a, Conflict) else b  # type: ignore[return-value]
+    if not (isinstance(a, Binding) and isinstance(b, Binding)):
+        unbound = a if isinstance(a, Unbound) and a.loc else b if isinstance(b, Unbound) and b.loc else None
+        which = "when the condition is false" if isinstance(a, Binding) else "when the condition is true"
+        return unbound or Unbound(f"it has no value {which}", _condition_loc(ctx, node))
+    marks = len(plan.types)
+    try:
+        return Binding(merge(ctx, a.value, b.value, plan), a.loc)
+    except Disagreement:
+        del plan.types[marks:], plan.first[marks:], plan.second[marks:]
+        return Conflict(describe_value(a.value), a.loc, describe_value(b.value), b.loc)
+
+
+def _condition_loc(ctx: Context, node: Joined) -> Loc:
+    return ctx.loc(node.iter if isinstance(node, ast.For) else node.test)
+
+
+def _join_with_exit(
+    ctx: Context,
+    node: Joined,
+    condition: Value,
+    regions: list[Region],
+    names: Names,
+    exited: list[bool],
+    live: frozenset[str],
+) -> None:
+    """Emit an `if` with one exiting branch; names take the values of the other branch, passed out by its `yield`."""
+    plan, structures = Plan(), dict[str, "Binding | Unbound | Conflict"]()
+    for name in sorted(live & names.keys()):
+        entry = names[name]
+        if isinstance(entry, Binding) and entry is not ctx.env.get(name):
+            entry = (
+                Unbound(LAZY_LEAVES, entry.loc)
+                if holds_lazy(entry.value)
+                else Binding(_slots(entry.value, plan), entry.loc)
+            )
+        structures[name] = entry
+    region = regions[exited.index(False)]
+    with ctx.builder.at(region):
+        ctx.builder.op("yield", *[to_type(ctx, node, v, t) for v, t in zip(plan.first, plan.types, strict=True)])
+    op: Op = ctx.builder.op("if", condition, types=plan.types, regions=regions)
+    for result, value in zip(op.results, plan.first, strict=True):
+        ctx.mark_weak(result, ctx.origins(value))
+    _rebind(ctx, structures, op.results)
+
+
+def _slots(value: KernelValue, plan: Plan) -> KernelValue:
+    """Return the structure of a value with a Slot for each run-time value in it, and append these to the plan."""
+    parts = parts_of(value)
+    if parts is not None:
+        return with_parts(value, [_slots(item, plan) for item in parts])
+    if isinstance(value, Value) and not isinstance(value.type, Array):
+        plan.types.append(value.type)
+        plan.first.append(value)
+        return Slot(len(plan.types) - 1, value.type)
+    return value

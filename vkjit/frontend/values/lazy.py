@@ -1,0 +1,266 @@
+"""Lazy values: array slices and elementwise expressions of them, evaluated by a collective or by `wg.store`.
+
+A `Lazy` computes its elements on demand. It denotes the elements at the point where the slice is written: evaluation
+after a store that may have changed them is an error that names the store. A lazy value can't leave the branch or loop
+in which it is made.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from vkjit.errors import Note
+from vkjit.ir import types
+from vkjit.ir.core import Region, Value
+from vkjit.ir.types import Array
+
+from ..context import Context, Place
+from ..kernel_values import KernelValue, Lazy, Source
+from .conversions import as_index, materialize, static_value
+
+__all__ = [
+    "SliceTarget",
+    "check_sources",
+    "check_target",
+    "each_position",
+    "element_of",
+    "map_lazy",
+    "note_write",
+    "slice_of",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class SliceTarget:
+    """The location of a slice: its array and, for each dimension of the array, the start and the axis of the slice
+    (None for a single index).
+    """
+
+    array: Value
+    starts: tuple[Value, ...]
+    axes: tuple[int | None, ...]
+
+    def at(self, ctx: Context, position: tuple[Value, ...]) -> list[Value]:
+        """Return the array indices of an element of the slice."""
+        return [
+            start if axis is None else ctx.builder.emit("add", start, position[axis])
+            for start, axis in zip(self.starts, self.axes, strict=True)
+        ]
+
+
+def slice_of(ctx: Context, node: ast.Subscript, array: Value) -> Lazy:
+    """Lower a subscript with slices to a lazy value."""
+    items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    assert isinstance(array.type, Array)
+    if len(items) != array.type.rank:
+        raise ctx.error(node, f"expected {array.type.rank} indices or slices, found {len(items)}", "write `:` for all")
+    starts: list[Value] = []
+    axes: list[int | None] = []
+    shape: list[Value] = []
+    sizes: list[int | None] = []
+    for axis, item in enumerate(items):
+        if isinstance(item, ast.Slice):
+            start, length = _bounds(ctx, item, array, axis)
+            sizes.append(_size(ctx, item, length))
+            axes.append(len(shape))
+            starts.append(start)
+            shape.append(length)
+        else:
+            axes.append(None)
+            starts.append(_single(ctx, item, array, axis))
+    target = SliceTarget(array, tuple(starts), tuple(axes))
+    source = Source(array, len(ctx.session.writes), ctx.loc(node), tuple(starts), tuple(ctx.loops))
+
+    def element(inner: Context, index: tuple[Value, ...]) -> KernelValue:
+        return inner.builder.emit("load", array, *target.at(inner, index))
+
+    return Lazy(tuple(shape), element, (source,), target, tuple(sizes))
+
+
+def _size(ctx: Context, node: ast.Slice, length: Value) -> int | None:
+    """Return the static size of a slice, or None.
+
+    It is known for `start:start+SIZE`, for `:` of an array of static shape, and for constant bounds.
+    """
+    static_length = static_value(length)
+    if static_length is not None:
+        return int(static_length)
+    upper, lower = node.upper, node.lower
+    if upper is None:
+        return None
+    if isinstance(upper, ast.BinOp) and isinstance(upper.op, ast.Add) and lower is not None:
+        if ast.dump(lower) == ast.dump(upper.left):
+            return _positive(static_value(ctx.evaluate(upper.right)))
+    first = static_value(ctx.evaluate(lower)) if lower is not None else 0
+    last = static_value(ctx.evaluate(upper))
+    if first is None or last is None or (first < 0) != (last < 0):
+        return None
+    return _positive(last - first)
+
+
+def _positive(size: float | None) -> int | None:
+    return size if isinstance(size, int) and size > 0 else None
+
+
+def _extent(ctx: Context, array: Value, axis: int) -> Value:
+    assert isinstance(array.type, Array)
+    static_shape = array.type.shape
+    return (
+        ctx.builder.emit("extent", array, axis=axis) if static_shape is None else ctx.builder.index(static_shape[axis])
+    )
+
+
+def _single(ctx: Context, node: ast.expr, array: Value, axis: int) -> Value:
+    value = ctx.evaluate(node)
+    number = static_value(value)
+    if number is not None and number < 0:
+        return ctx.builder.emit("add", _extent(ctx, array, axis), as_index(ctx, node, value))
+    return as_index(ctx, node, value)
+
+
+def _bounds(ctx: Context, node: ast.Slice, array: Value, axis: int) -> tuple[Value, Value]:
+    """Return the start and length of a slice; the end is clipped to the array, as in Python."""
+    b = ctx.builder
+    size = _extent(ctx, array, axis)
+    if node.step is not None and static_value(ctx.evaluate(node.step)) != 1:
+        raise ctx.error(node.step, "a slice goes in steps of 1", "loop over the elements")
+    if node.lower is None and node.upper is None:
+        return b.index(0), size
+    start = _single(ctx, node.lower, array, axis) if node.lower is not None else b.index(0)
+    stop = b.emit("min", _single(ctx, node.upper, array, axis), size) if node.upper is not None else size
+    return start, b.emit("max", b.emit("sub", stop, start), b.index(0))
+
+
+def map_lazy(ctx: Context, node: Place, function: Callable[..., KernelValue], values: list[KernelValue]) -> Lazy:
+    """Map `function(context, *elements)` lazily over values of which at least one is lazy."""
+    lazies = [v for v in values if isinstance(v, Lazy)]
+    shape = lazies[0].shape
+    for other in lazies[1:]:
+        if len(other.shape) != len(shape):
+            hint = "index the other dimensions, so that both have as many left"
+            raise ctx.error(node, f"slices with {len(shape)} and {len(other.shape)} dimensions can't be combined", hint)
+        _check_extents(ctx, node, shape, other.shape)
+    sources = tuple(dict.fromkeys(s for lazy in lazies for s in lazy.sources))
+    node_loc = ctx.loc(node)
+
+    def element(inner: Context, index: tuple[Value, ...]) -> KernelValue:
+        saved, inner.builder.loc = inner.builder.loc, node_loc
+        result = function(inner, *(v.element(inner, index) if isinstance(v, Lazy) else v for v in values))
+        inner.builder.loc = saved
+        return result
+
+    mapped = Lazy(shape, element, sources, None, lazies[0].sizes)
+    with ctx.builder.at(Region()):  # lowered once and discarded, to report type errors here
+        element(ctx, tuple(ctx.builder.emit("poison", type=types.INDEX) for _ in shape))
+    return mapped
+
+
+def _check_extents(ctx: Context, node: Place, a: tuple[Value, ...], b: tuple[Value, ...]) -> None:
+    for x, y in zip(a, b, strict=True):
+        sizes = static_value(x), static_value(y)
+        if None not in sizes and sizes[0] != sizes[1]:
+            hint = "give both the same extents, as in x[i : i + SIZE]"
+            raise ctx.error(node, f"slices of {sizes[0]} and {sizes[1]} elements can't be combined", hint)
+
+
+# -- evaluation
+def check_sources(ctx: Context, node: Place, lazy: Lazy) -> None:
+    """Raise CompileError if a store after the slice was taken may have changed its elements."""
+    for source in lazy.sources:
+        check_source(ctx, node, source, source.writes)
+        for frame in ctx.loops:
+            if not any(frame is taken for taken in source.loops):
+                frame.evaluated.append((node, source))
+
+
+def check_source(ctx: Context, node: Place, source: Source, since: int) -> None:
+    """Raise CompileError if a store from number `since` on may have changed a source that was taken before it."""
+    if source.writes > since:
+        return
+    for written, store_loc in ctx.session.writes[since:]:
+        if _may_alias(source.array, written):
+            raise ctx.error(
+                node,
+                "the slice is evaluated after a store that may have changed it",
+                "evaluate it before the store, or take the slice again after it",
+                (Note(source.loc, "the slice"), Note(store_loc, "the store")),
+            )
+
+
+def check_target(ctx: Context, node: Place, lazy: Lazy, target: SliceTarget) -> None:
+    """Raise CompileError if an elementwise store may overwrite elements that other invocations haven't read yet.
+
+    This is the case if the value reads the target's array at other elements than the one stored, or an array that may
+    alias it.
+    """
+    for source in lazy.sources:
+        if source.array is target.array and _same_starts(source.starts, target.starts):
+            continue
+        if not _may_alias(source.array, target.array):
+            continue
+        raise ctx.error(
+            node,
+            "the value reads elements of the array that it is stored to, which other invocations may have stored by then",
+            "store into another array, one that doesn't overlap",
+            (Note(source.loc, "the slice that is read"),),
+        )
+
+
+def _same_starts(a: tuple[Value, ...], b: tuple[Value, ...]) -> bool:
+    if len(a) != len(b):
+        return False
+    return all(
+        x is y or (static_value(x) is not None and static_value(x) == static_value(y))
+        for x, y in zip(a, b, strict=True)
+    )
+
+
+def _may_alias(a: Value, b: Value) -> bool:
+    if a is b:
+        return True
+    assert isinstance(a.type, Array)
+    assert isinstance(b.type, Array)
+    return a.type.space == b.type.space == "global" and not (a.type.restrict or b.type.restrict)
+
+
+def note_write(ctx: Context, array: Value) -> None:
+    """Record a store, for the check of slices evaluated later."""
+    ctx.session.writes.append((array, ctx.builder.loc))
+
+
+def element_of(ctx: Context, node: Place, lazy: Lazy, position: tuple[Value, ...]) -> Value:
+    """Return one element as a run-time value."""
+    return materialize(ctx, node, lazy.element(ctx, position))
+
+
+def each_position(
+    ctx: Context,
+    shape: tuple[Value, ...],
+    start: Value,
+    step: Value,
+    carried: list[Value],
+    body: Callable[[tuple[Value, ...], Value, list[Value]], list[Value]],
+) -> list[Value]:
+    """Emit a loop over the elements from linear index `start` in steps of `step`.
+
+    `body(index, number, carried)` gets the multi-dimensional and the linear index and returns the next carried values.
+    """
+    b = ctx.builder
+    total = shape[0]
+    for size in shape[1:]:
+        total = b.emit("mul", total, size)
+    region = Region([types.INDEX, *(v.type for v in carried)])
+    with b.at(region):
+        linear, *state = region.args
+        b.op("continue", *body(_unflattened(ctx, linear, shape), linear, state))
+    return b.op("for", start, total, step, *carried, types=[v.type for v in carried], regions=[region]).results
+
+
+def _unflattened(ctx: Context, linear: Value, shape: tuple[Value, ...]) -> tuple[Value, ...]:
+    indices: list[Value] = []
+    for size in reversed(shape[1:]):
+        indices.append(ctx.builder.emit("floormod", linear, size))
+        linear = ctx.builder.emit("floordiv", linear, size)
+    return (linear, *reversed(indices))

@@ -1,0 +1,310 @@
+"""Arrays of structs, vectors and packed floats in kernels, stored as one array per part (struct of arrays).
+
+Lowers `p[i]`, `p[i].x`, `p.x`, `p.get(i)`, `vk.shared(S, n)` to loads and stores of the parts. An element stays an
+unloaded `Element` until its value is needed, so that `p[i].x` loads x alone. `p.x` is the array of one field.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from vkjit.dtypes import DType
+from vkjit.ir.core import Region, Value
+from vkjit.ir.types import Array, Scalar, Vector
+from vkjit.lang.packed import PackedFloat
+from vkjit.lang.structs import StructType
+from vkjit.lang.vectors import VectorType
+
+from ..context import Call, Context
+from ..kernel_values import Aggregate, Element, KernelValue, Method, Records, describe_value, is_literal
+from ..signature.composites import fields_of, leaves_of
+from ..signature.elements import ElementArray
+from .arrays import (
+    array_type,
+    bounds,
+    extent,
+    has_slice,
+    index_inside,
+    indices,
+    load,
+    pad_of,
+    size_of,
+    store,
+    subscript_values,
+)
+from .attributes import attributes
+from .conversions import as_stored, dtype_of_value
+from .joins import Plan, merge, rebuild, to_type
+from .packed import decoded, encoded
+from .vectors import lane, lanes_named
+
+__all__ = [
+    "allocate",
+    "element_at",
+    "first_array",
+    "is_records",
+    "load_number",
+    "loaded",
+    "part",
+    "records",
+    "store_element",
+    "value_of",
+]
+
+
+def is_records(value: KernelValue) -> bool:
+    """True if the value is an array of structs or vectors."""
+    return isinstance(value, Aggregate) and isinstance(value.kind, Records)
+
+
+def kind_of(array: Aggregate) -> Records:
+    """Return the kind of an array of structs or vectors."""
+    assert isinstance(array.kind, Records)
+    return array.kind
+
+
+def records(element: object, arrays: Iterator[Value], rank: int) -> KernelValue:
+    """Assemble an array of `element` from its part arrays, the next items of `arrays`; for a scalar element, return the
+    array.
+    """
+    if isinstance(element, StructType):
+        items = tuple(records(kind, arrays, rank) for kind in fields_of(element).values())
+        return Aggregate(Records(element, rank), items)
+    if isinstance(element, VectorType):
+        array = next(arrays)
+        return Aggregate(Records(VectorType(array_type(array).dtype, element.size), rank), (array,))
+    if isinstance(element, ElementArray | PackedFloat):
+        return Aggregate(Records(element, rank), (next(arrays),))
+    return next(arrays)
+
+
+def value_of(ctx: Context, element: object, scalars: Iterator[Value]) -> KernelValue:
+    """Assemble a struct, vector or scalar from its numbers, the next items of `scalars`."""
+    if isinstance(element, StructType):
+        return Aggregate(element, tuple(value_of(ctx, kind, scalars) for kind in fields_of(element).values()))
+    if isinstance(element, VectorType):
+        lanes = list(itertools.islice(scalars, element.size))
+        return ctx.builder.emit("vec_make", *lanes, type=Vector(dtype_of_value(lanes[0]), element.size))
+    if isinstance(element, ElementArray):
+        return _nested(element.shape, lambda _: next(scalars))
+    if isinstance(element, PackedFloat):
+        return decoded(ctx, element, next(scalars))
+    return next(scalars)
+
+
+def _nested(
+    shape: tuple[int, ...], make: Callable[[tuple[int, ...]], KernelValue], at: tuple[int, ...] = ()
+) -> KernelValue:
+    """Return nested tuples of the given shape, with `make(index)` as elements."""
+    if not shape:
+        return make(at)
+    return tuple(_nested(shape[1:], make, (*at, number)) for number in range(shape[0]))
+
+
+def first_array(array: KernelValue) -> Value:
+    """Return the array of the first part; its leading axes are those of the whole."""
+    while isinstance(array, Aggregate):
+        array = array.items[0]
+    assert isinstance(array, Value)
+    return array
+
+
+def allocate(
+    ctx: Context, call: Call, space: str, element: StructType | PackedFloat, shape: tuple[int, ...]
+) -> KernelValue:
+    """Allocate a shared or local array of structs or packed floats."""
+    arrays = []
+    for leaf in leaves_of(element):
+        if not isinstance(leaf.dtype, DType):
+            raise ctx.error(call.node, f"{element!r}.{'.'.join(leaf.path)} has no type of its own", "give it a dtype")
+        sizes = (*shape, *leaf.shape)
+        kind = Array(Scalar(leaf.dtype), len(sizes), space=space, shape=sizes, contiguous=True)
+        arrays.append(ctx.entry(call.node, kind, ".".join(leaf.path)))
+    return records(element, iter(arrays), len(shape))
+
+
+# -- locations
+def element_at(ctx: Context, node: ast.Subscript, array: Aggregate) -> Element:
+    """Return the element `array[...]` without loading it."""
+    if has_slice(node):
+        raise ctx.error(node, f"{describe_value(array)} has no slices", "slice one field: p.x[r, :]")
+    values = subscript_values(ctx, node)
+    return Element(array, tuple(indices(ctx, node, first_array(array), values, rank=kind_of(array).rank)))
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """The location of a single number in memory: `array[at]`."""
+
+    array: Value
+    at: tuple[Value, ...]
+
+
+def part(ctx: Context, node: ast.Attribute | ast.Subscript, element: Element) -> Number | Element | None:
+    """Return the location of a part of an element, or None if it has none (a method, several lanes)."""
+    kind = kind_of(element.array)
+    if isinstance(node, ast.Subscript):
+        return _indexed_number(ctx, node, element, kind.element)
+    if isinstance(kind.element, StructType) and node.attr in kind.element.fields:
+        inner = element.array.items[kind.element.fields.index(node.attr)]
+        return _field_location(inner, element.at)
+    if isinstance(kind.element, VectorType) and node.attr != "dtype":
+        lanes = lanes_named(ctx, node, describe_value(kind.element), node.attr, kind.element.size)
+        if len(lanes) == 1:
+            return Number(first_array(element.array), (*element.at, ctx.builder.index(lanes[0])))
+    return None
+
+
+def _indexed_number(ctx: Context, node: ast.Subscript, element: Element, kind: object) -> Number | None:
+    """Return the location of one number of a vector or of a struct's array field; the index may be a run-time value."""
+    shape = (kind.size,) if isinstance(kind, VectorType) else kind.shape if isinstance(kind, ElementArray) else None
+    if shape is None:
+        return None
+    if has_slice(node):
+        raise ctx.error(node, "a part of an element has no slices", "loop over its indices")
+    values = subscript_values(ctx, node)
+    if len(values) != len(shape):
+        raise ctx.error(node, f"expected {len(shape)} indices, found {len(values)}")
+    inner_indices = [
+        index_inside(ctx, node, v, size, axis) for axis, (v, size) in enumerate(zip(values, shape, strict=True))
+    ]
+    return Number(first_array(element.array), (*element.at, *inner_indices))
+
+
+def _field_location(item: KernelValue, at: tuple[Value, ...]) -> Number | Element:
+    """Return the location of an element in one part of an array of structs."""
+    if isinstance(item, Aggregate):
+        return Element(item, at)
+    assert isinstance(item, Value)
+    return Number(item, at)
+
+
+def load_number(ctx: Context, location: Number | Element) -> KernelValue:
+    """Load the location if it is a single number; an Element stays unloaded."""
+    return location if isinstance(location, Element) else load(ctx, location.array, list(location.at))
+
+
+# -- values
+def loaded(ctx: Context, value: KernelValue) -> KernelValue:
+    """Load an element; any other value is returned unchanged."""
+    if not isinstance(value, Element):
+        return value
+    kind = kind_of(value.array).element
+    if isinstance(kind, StructType):
+        return Aggregate(
+            kind, tuple(loaded(ctx, load_number(ctx, _field_location(i, value.at))) for i in value.array.items)
+        )
+    array = first_array(value.array)
+    if isinstance(kind, VectorType):
+        lanes = [load(ctx, array, [*value.at, ctx.builder.index(n)]) for n in range(kind.size)]
+        return ctx.builder.emit("vec_make", *lanes, type=Vector(kind.element, kind.size))
+    if isinstance(kind, PackedFloat):
+        return decoded(ctx, kind, load(ctx, array, list(value.at)))
+    assert isinstance(kind, ElementArray)
+    return _nested(kind.shape, lambda at: load(ctx, array, [*value.at, *map(ctx.builder.index, at)]))
+
+
+def store_element(
+    ctx: Context, node: ast.AST, element: Element, value: KernelValue, origin: ast.AST | None = None
+) -> None:
+    """Store a whole element; the value (from the node `origin`) must have the element's type."""
+    kind = kind_of(element.array).element
+    if isinstance(kind, StructType):
+        if not (isinstance(value, Aggregate) and value.kind is kind):
+            raise ctx.error(
+                node, f"an element is {kind.name}, found {describe_value(value)}", f"write {kind.name}(...)"
+            )
+        for inner, item in zip(element.array.items, value.items, strict=True):
+            if isinstance(inner, Aggregate):
+                store_element(ctx, node, Element(inner, element.at), item, origin)
+            else:
+                assert isinstance(inner, Value)
+                store(ctx, node, inner, list(element.at), item, origin)
+        return
+    array = first_array(element.array)
+    if isinstance(kind, VectorType):
+        vector = as_stored(ctx, origin or node, value, Vector(kind.element, kind.size))
+        for lane_index in range(kind.size):
+            store(ctx, node, array, [*element.at, ctx.builder.index(lane_index)], lane(ctx, vector, lane_index))
+        return
+    if isinstance(kind, PackedFloat):
+        store(ctx, node, array, list(element.at), encoded(ctx, origin or node, kind, value))
+        return
+    assert isinstance(kind, ElementArray)
+    for place_ in itertools.product(*map(range, kind.shape)):
+        item = value
+        for lane_index, size in zip(place_, kind.shape, strict=True):
+            if not isinstance(item, tuple) or len(item) != size:
+                raise ctx.error(node, f"the field is an {kind}, found {describe_value(value)}", "store each element")
+            item = item[lane_index]
+        store(ctx, node, array, [*element.at, *map(ctx.builder.index, place_)], item, origin)
+
+
+# -- attributes
+@attributes(is_records)
+def _attribute(ctx: Context, node: ast.Attribute, base: KernelValue) -> KernelValue:
+    assert isinstance(base, Aggregate)
+    kind, array = kind_of(base), first_array(base)
+    if node.attr == "shape":
+        return tuple(extent(ctx, array, axis) for axis in range(kind.rank))
+    if node.attr == "ndim":
+        return kind.rank
+    if node.attr == "size":
+        return size_of(ctx, array, kind.rank)
+    if node.attr == "dtype":
+        return kind.element
+    if node.attr in ("get", "put"):
+        return Method(base, node.attr, _get if node.attr == "get" else _put)
+    if isinstance(kind.element, StructType) and node.attr in kind.element.fields:
+        return base.items[kind.element.fields.index(node.attr)]
+    fields = kind.element.fields if isinstance(kind.element, StructType) else ()
+    names = ", ".join((*fields, "shape", "ndim", "size", "dtype", "get", "put"))
+    raise ctx.error(node, f"{describe_value(base)} has no attribute {node.attr}", f"it has {names}")
+
+
+def _get(ctx: Context, call: Call, base: KernelValue) -> KernelValue:
+    """Lower `p.get(i, pad=v)`: the element, or the pad (an element, or a number for all parts) outside the array."""
+    assert isinstance(base, Aggregate)
+    array = first_array(base)
+    at = indices(ctx, call.node, array, call.args, checked=False, rank=kind_of(base).rank)
+    inside, outside = Region(), Region()
+    condition = bounds(ctx, array, at)
+    with ctx.builder.at(inside):
+        element = loaded(ctx, Element(base, tuple(at)))
+    with ctx.builder.at(outside):
+        pad = call.keywords.get("pad", 0)
+        padded = _pad_like(ctx, call, element) if is_literal(pad) else pad
+    plan = Plan()
+    structure = merge(ctx, element, padded, plan)
+    for region, values in ((inside, plan.first), (outside, plan.second)):
+        with ctx.builder.at(region):
+            ctx.builder.op("yield", *[to_type(ctx, call.node, v, t) for v, t in zip(values, plan.types, strict=True)])
+    op = ctx.builder.op("if", condition, types=plan.types, regions=[inside, outside])
+    return rebuild(structure, op.results)
+
+
+def _pad_like(ctx: Context, call: Call, like: KernelValue) -> KernelValue:
+    """Return a value of the structure of `like`, filled with the pad."""
+    if isinstance(like, tuple):
+        return tuple(_pad_like(ctx, call, item) for item in like)
+    if isinstance(like, Aggregate):
+        return Aggregate(like.kind, tuple(_pad_like(ctx, call, item) for item in like.items))
+    assert isinstance(like, Value)
+    assert isinstance(like.type, Scalar | Vector)
+    return pad_of(ctx, call, like.type)
+
+
+def _put(ctx: Context, call: Call, base: KernelValue) -> KernelValue:
+    """Lower `p.put(i, v)`: a store that does nothing outside the array."""
+    assert isinstance(base, Aggregate)
+    values = [*call.args, *call.keywords.values()]
+    if not values:
+        raise ctx.error(call.node, "put takes the indices and then the value, as in p.put(i, v)")
+    array = first_array(base)
+    at = indices(ctx, call.node, array, values[:-1], checked=False, rank=kind_of(base).rank)
+    with ctx.builder.when(bounds(ctx, array, at)):
+        store_element(ctx, call.node, Element(base, tuple(at)), values[-1])
+    return None

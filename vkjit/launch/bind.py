@@ -1,0 +1,331 @@
+"""Argument binding of launches: assigns values to parameters and deduces element types.
+
+Takes a `KernelSpec` and the user's arguments. Produces one value per parameter (`MISSING` for an Out to be allocated),
+the element types of type variables, and scalars converted to their types. Errors name the parameter, what was found and
+what was expected.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from .. import dtypes
+from ..dtypes import DType
+from ..errors import ArgumentError, DTypeError, ShapeError
+from ..frontend import REQUIRED, Dims, KernelSpec, ParamSpec, tune_choice
+from ..runtime.device import Device, DeviceArray, contiguous_strides
+
+__all__ = ["MISSING", "Missing", "allocate_outs", "bind", "bind_types", "fit_scalar", "match_dims", "poison"]
+
+
+class Missing:
+    """The type of `MISSING`, which stands for an omitted Out argument."""
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING = Missing()
+
+_MAX_PRINTED_BITS = 128
+_MODE_NAMES = {"in": "In", "out": "Out", "inout": "InOut"}
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, (np.ndarray, np.generic)):
+        return f"{type(value).__name__} of {value.dtype}"
+    return type(value).__name__
+
+
+def bind(spec: KernelSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """Bind arguments and return one value per parameter, in order.
+
+    Positional arguments bind to the parameters in order. If there are fewer than parameters without a default, the Outs
+    are skipped. Keywords may name any parameter.
+    """
+    __tracebackhide__ = True
+    params = spec.params
+    names = [p.name for p in params]
+    unknown = [k for k in kwargs if k not in names]
+    if unknown:
+        raise ArgumentError(f"{spec.name}() has no parameter {unknown[0]!r}: it takes {signature_text(spec)}")
+    values: list[Any] = [kwargs.get(name, MISSING) for name in names]
+    slots = _free_slots(spec, len(args), kwargs)
+    if len(args) > len(slots):
+        twice = [name for name in names[: len(args)] if name in kwargs]
+        if twice and len(args) <= len(names):
+            raise ArgumentError(
+                f"{spec.name}() got several values for {twice[0]!r}, one of them by its name: it takes "
+                f"{signature_text(spec)}"
+            )
+        raise ArgumentError(
+            f"{spec.name}() takes {len(slots)} positional arguments ({', '.join(names[i] for i in slots)}) but {len(args)} "
+            f"were given: it takes {signature_text(spec)}"
+        )
+    for i, value in zip(slots, args, strict=False):
+        values[i] = value
+    for i, param in enumerate(params):
+        if values[i] is MISSING and not _is_out(param):
+            if param.default is REQUIRED:
+                method = "; a kernel can't be a method: define it outside of the class, and pass it arrays and numbers"
+                raise ArgumentError(
+                    f"{spec.name}() misses the argument {param.name!r}: it takes {signature_text(spec)}"
+                    f"{method if params[0].name == 'self' else ''}"
+                )
+            values[i] = tune_choice(param.default)
+        if param.kind == "const":
+            _check_constant(spec, param, values[i])
+    return values
+
+
+def _check_constant(spec: KernelSpec, param: ParamSpec, value: Any) -> None:
+    """Raise ArgumentError if the value of a Const parameter isn't hashable."""
+    try:
+        hash(value)
+    except TypeError:
+        advice = "pass a tuple"
+        if isinstance(value, np.ndarray):
+            advice = 'annotate the parameter as an array, such as vk.In[vk.f32, "N"], or pass a tuple'
+        raise ArgumentError(
+            f"argument {param.name} of {spec.name}() is a {_describe(value)}: a Const is compiled into the kernel, and this "
+            f"can change: {advice}"
+        ) from None
+
+
+def bound_names(spec: KernelSpec, count: int, kwargs: Collection[str]) -> list[str]:
+    """Return the names of the parameters that `count` positional arguments and the given keywords bind to."""
+    slots = _free_slots(spec, count, kwargs)
+    return [*(spec.params[i].name for i in slots[:count]), *kwargs]
+
+
+def _free_slots(spec: KernelSpec, count: int, named: Collection[str]) -> list[int]:
+    """Return the parameters available to positional arguments: without the Outs if there are too few arguments for all."""
+    params = spec.params
+    free = [i for i, p in enumerate(params) if p.name not in named]
+    outs = [i for i in free if _is_out(params[i])]
+    required = [i for i in free if not _is_out(params[i]) and params[i].default is REQUIRED]
+    return free if count >= len(required) + len(outs) else [i for i in free if i not in outs]
+
+
+def positions(spec: KernelSpec, count: int, names: tuple[str, ...]) -> list[int] | None:
+    """Return the parameter indices of `count` positional arguments and the named ones, in order; None if they don't
+    bind.
+    """
+    numbers = {p.name: i for i, p in enumerate(spec.params)}
+    slots = _free_slots(spec, count, names)
+    if count > len(slots) or any(name not in numbers for name in names):
+        return None
+    return [*slots[:count], *(numbers[name] for name in names)]
+
+
+def _is_out(param: ParamSpec) -> bool:
+    return param.kind == "array" and param.mode == "out"
+
+
+def signature_text(spec: KernelSpec) -> str:
+    """Return the parameter list in source notation, for messages."""
+    return "(" + ", ".join(_parameter_text(p) for p in spec.params) + ")"
+
+
+def _parameter_text(param: ParamSpec) -> str:
+    dtype = getattr(param.dtype, "__name__", None) if isinstance(param.dtype, TypeVar) else repr(param.dtype)
+    if param.element is not None:
+        dtype = repr(param.element)
+    if param.kind == "array":
+        dims = f', "{param.dims}"' if param.dims is not None else ""
+        return f"{param.name}: {_MODE_NAMES[param.mode or 'inout']}[{dtype}{dims}]"
+    if param.kind == "const":
+        return f"{param.name}: Const"
+    return param.name if param.dtype is None and param.element is None else f"{param.name}: {dtype}"
+
+
+def resolve(spec: KernelSpec, values: list[Any]) -> KernelSpec:
+    """Return the spec with unannotated parameters turned into arrays or scalars according to their values."""
+    if all(p.kind != "any" for p in spec.params):
+        return spec
+    params = []
+    for param, value in zip(spec.params, values, strict=True):
+        if param.kind == "any":
+            is_array = isinstance(value, (DeviceArray, np.ndarray)) or hasattr(value, "__vkjit_array__")
+            param = (
+                dataclasses.replace(param, kind="array", mode="inout")
+                if is_array
+                else dataclasses.replace(param, kind="scalar")
+            )
+        params.append(param)
+    return dataclasses.replace(spec, params=tuple(params))
+
+
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """The argument that bound a type variable, for the message if another argument disagrees."""
+
+    dtype: DType
+    name: str
+
+
+def _conversion(dtype: DType, name: str) -> str:
+    """Return an expression that converts an array to this element type, for messages; in NumPy if possible."""
+    if dtype is dtypes.bf16:
+        return f"vk.tensor({name}).to(vk.bf16), or .astype(ml_dtypes.bfloat16)"
+    return f".astype({dtype.storage.name!r})"
+
+
+def bind_types(spec: KernelSpec, array_dtypes: dict[int, DType], values: list[Any]) -> dict[str, DType]:
+    """Bind type variables to element types: from arrays first, then from scalars."""
+    __tracebackhide__ = True
+    bound: dict[str, _Origin] = {}
+    for i, dtype in array_dtypes.items():
+        param = spec.params[i]
+        if isinstance(param.dtype, TypeVar):
+            _bind_variable(spec, bound, param.dtype.__name__, dtype, param.name)
+        elif param.dtype is not None and param.dtype is not dtype:
+            raise DTypeError(
+                f"argument {param.name} of {spec.name}() has elements of {dtype!r}, expected {param.dtype!r}: convert it with "
+                f"{_conversion(param.dtype, param.name)}"
+            )
+    for i, param in enumerate(spec.params):
+        if param.kind != "scalar" or not isinstance(param.dtype, TypeVar) or param.dtype.__name__ in bound:
+            continue
+        _bind_variable(spec, bound, param.dtype.__name__, natural_type(values[i], param.name), param.name)
+    return {name: origin.dtype for name, origin in bound.items()}
+
+
+def _bind_variable(spec: KernelSpec, bound: dict[str, _Origin], variable: str, dtype: DType, name: str) -> None:
+    __tracebackhide__ = True
+    origin = bound.get(variable)
+    if origin is None:
+        bound[variable] = _Origin(dtype, name)
+    elif origin.dtype is not dtype:
+        raise DTypeError(
+            f"{spec.name}(): {variable} is {origin.dtype!r} by argument {origin.name}, but argument {name} has {dtype!r}: "
+            f"convert one of them, or give them different type variables"
+        )
+
+
+def natural_type(value: Any, name: str) -> DType:
+    """Return the type of a scalar whose parameter isn't typed: its NumPy type, else bool, i32 (i64 if needed) or f32."""
+    if isinstance(value, (bool, np.bool_)):
+        return dtypes.boolean
+    is_array = isinstance(value, np.ndarray) and value.ndim == 0  # a 0-d array is typed even if it is f64
+    if is_array or (isinstance(value, np.generic) and not isinstance(value, np.float64)):
+        return dtypes.from_numpy(value.dtype)
+    if isinstance(value, int):
+        return dtypes.i32 if -(2**31) <= value < 2**31 else dtypes.i64
+    if isinstance(value, float):
+        return dtypes.f32
+    raise ArgumentError(f"argument {name} is a {_describe(value)}: expected a number")
+
+
+def fit_scalar(value: Any, dtype: DType, name: str) -> Any:
+    """Convert the value to a NumPy scalar of that type. Raises DTypeError if it is out of range or an integer would be
+    rounded.
+    """
+    __tracebackhide__ = True
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    if not isinstance(value, (bool, int, float, np.generic)):
+        raise ArgumentError(f"argument {name} is a {_describe(value)}: expected a number of type {dtype!r}")
+    if dtype.kind == "bool":
+        if isinstance(value, (bool, np.bool_)):
+            return np.bool_(value)
+        raise DTypeError(f"argument {name} is {value!r} ({_describe(value)}): expected True or False")
+    if dtype.is_float:
+        return _fit_float(value, dtype, name)
+    if isinstance(value, (float, np.floating)):
+        raise DTypeError(
+            f"argument {name} is {value!r}: expected an integer of type {dtype!r}; convert it with int(...)"
+        )
+    limits = np.iinfo(dtype.numpy)
+    number = int(value)
+    if not limits.min <= number <= limits.max:
+        raise DTypeError(
+            f"argument {name} is {_number_text(number)}, out of range for {dtype!r} ({limits.min} to {limits.max})"
+        )
+    return dtype.numpy.type(number)
+
+
+def _fit_float(value: Any, dtype: DType, name: str) -> Any:
+    try:
+        number = float(value)
+    except OverflowError:
+        raise DTypeError(f"argument {name} is {_number_text(value)}, out of range for {dtype!r}") from None
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and int(number) != int(value):
+        raise DTypeError(
+            f"argument {name} is {value}, which {dtype!r} can't hold exactly: pass float({value}) to round it"
+        )
+    with np.errstate(over="ignore"):
+        fitted = dtype.numpy.type(number)
+    if math.isfinite(number) and not np.isfinite(fitted):
+        raise DTypeError(f"argument {name} is {number!r}, out of range for {dtype!r}")
+    return fitted
+
+
+def _number_text(number: int) -> str:
+    """Return an integer as text, without thousands of digits (which Python refuses to print)."""
+    return str(number) if number.bit_length() <= _MAX_PRINTED_BITS else f"an integer of {number.bit_length()} bits"
+
+
+def _is_composite(dims: Dims | None) -> bool:
+    return dims is not None and any(d.value is not None and not d.simple for d in dims.dims)
+
+
+def match_dims(spec: KernelSpec, shapes: dict[int, tuple[int, ...]]) -> dict[str, Any]:
+    """Bind dimension names to sizes. Raises ShapeError that shows both arguments that disagree."""
+    __tracebackhide__ = True
+    sizes: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    pending = [i for i in shapes if spec.params[i].dims is not None]
+    # expressions over names that later arguments bind are checked in a second pass
+    composite = [i for i in pending if _is_composite(spec.params[i].dims)]
+    for i in (*pending, *composite):
+        param = spec.params[i]
+        assert param.dims is not None
+        problem = param.dims.match(shapes[i], sizes)
+        if problem is not None:
+            others = {origins[n] for n in param.dims.names if n in origins}
+            context = "".join(f"; {text}" for text in sorted(others))
+            raise ShapeError(
+                f"{spec.name}(): argument {param.name} has shape {shapes[i]}, expected ({param.dims}): {problem}{context}"
+            )
+        for name in param.dims.names:
+            origins.setdefault(name, f"argument {param.name} has shape {shapes[i]} for ({param.dims})")
+    return sizes
+
+
+def allocate_outs(
+    spec: KernelSpec, values: list[Any], known: dict[str, Any], bound: dict[str, DType], device: Device
+) -> list[int]:
+    """Allocate the omitted Outs, replacing `MISSING` in `values`. Return their indices."""
+    __tracebackhide__ = True
+    allocated = []
+    for i, param in enumerate(spec.params):
+        if values[i] is not MISSING:
+            continue
+        shape = param.dims.evaluate(known) if param.dims is not None else None
+        if shape is None:
+            raise ArgumentError(
+                f"{spec.name}(): can't tell the shape of {param.name} from the other arguments"
+                f"{f' ({param.dims})' if param.dims is not None else ''}: pass an array for it"
+            )
+        dtype = bound.get(param.dtype.__name__) if isinstance(param.dtype, TypeVar) else param.dtype
+        if dtype is None:
+            raise ArgumentError(f"{spec.name}(): can't tell the element type of {param.name}: pass an array for it")
+        buffer = device.allocate((math.prod(shape) * dtype.itemsize + 3) & ~3)  # whole words, so that it can be filled
+        values[i] = DeviceArray(buffer, 0, dtype, shape, contiguous_strides(shape))
+        allocated.append(i)
+    return allocated
+
+
+def poison(array: DeviceArray) -> None:
+    """Fill a fresh array with all-ones bits (NaN in every float type) so that elements never written are visible in
+    debug launches.
+    """
+    if array.buffer.nbytes:
+        array.device.fill(array.buffer, 0, array.buffer.nbytes, 0xFFFFFFFF)

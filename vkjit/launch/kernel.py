@@ -1,0 +1,582 @@
+"""`@vk.kernel` and `@vk.func`: what a decorated function is to its caller.
+
+Enters: a Python function and launch options. Leaves: a `Kernel`, which binds arguments, compiles per signature, launches,
+and hands back what it allocated. NumPy arrays in, NumPy arrays out; device arrays (tensors) in, device arrays out.
+
+Frames on the way to an error of the caller are marked `__tracebackhide__`: pytest and IPython leave them out.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from .. import dtypes, frontend
+from ..backends.selection import default_device
+from ..compiler.fingerprint import Captures
+from ..dtypes import DType
+from ..errors import ArgumentError, CompileError
+from ..frontend import ArrayArg, ConstArg, DeviceFunction, KernelSpec, ScalarArg, Signature, tune_choice
+from ..runtime import dispatch_cache, host_spans, sanitizer_reports
+from ..runtime.device import Device, DeviceArray
+from ..runtime.handles import new_lock
+from ..settings import switch
+from . import bind, extensions, host_arrays, plan, struct_arguments
+from .bind import MISSING
+from .cache import MOST_RECIPES, Call, Fit, Keys, Recipe, constant_captures, sanitized, settled
+from .cost_model import seen
+from .fast_path import Launched, Shorts
+from .plan import Grid, LaunchPlan
+from .tunable import Tunable, is_tunable
+
+if TYPE_CHECKING:
+    from ..api.inspection import Inspection
+
+__all__ = ["Kernel", "func", "kernel"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def kernel(
+    fn: Callable[..., Any] | None = None,
+    *,
+    over: str | None = None,
+    groups: int | tuple[int, ...] | Callable[..., Any] | None = None,
+    local: int | tuple[int, ...] | Callable[..., Any] | None = None,
+    strict: bool = False,
+    fast_math: bool = False,
+    debug: bool | None = None,
+    sanitize: bool | str | Iterable[str] | None = None,
+) -> Any:
+    """Makes a GPU kernel of a Python function.
+
+    over: the name of an array parameter: one invocation per element, out-of-range invocations never run the body.
+    groups: the number of workgroups (int, tuple, or a function that receives by name the arguments it asks for).
+    local: the workgroup size, likewise; left out, the library chooses.
+    strict: no fused or reordered floating point: + - * / sqrt bit-equal on every device.
+    fast_math: the device's own math functions; `min` and `max` of zeros of both signs are either.
+    debug: bounds checks, division by zero and asserts are reported, and shared memory and allocated Outs start as NaN
+    (None: VKJIT_DEBUG, and bounds checks on CPU devices).
+    sanitize: each launch is searched for races, uninitialised reads and more, waits, and raises SanitizerError; True, or
+    names of `findings.CHECKS` (None: VKJIT_SANITIZE). For tests: a launch takes several times as long.
+
+    Raises CompileError at the decoration for what can be seen in the signature, else at the first launch of a signature.
+    """
+    options: dict[str, Any] = {
+        "over": over, "groups": groups, "local": local, "strict": strict, "fast_math": fast_math, "debug": debug,
+        "sanitize": sanitize,
+    }  # fmt: skip
+    if fn is None:
+        return functools.partial(_make_kernel, **options)
+    return _make_kernel(fn, **options)
+
+
+def _make_kernel(fn: Callable[..., Any], **options: Any) -> Kernel:
+    return Kernel(fn, **options)
+
+
+def func(fn: F) -> F:
+    """Makes a device function, callable from kernels and other device functions: generic, several results, no recursion."""
+    return DeviceFunction(fn)  # type: ignore[return-value]  # to a type checker it stays the function
+
+
+class Kernel(Tunable):
+    """A compiled-on-demand kernel. Call it to launch; `kernel[groups](...)` sets the number of workgroups."""
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        *,
+        over: str | None,
+        groups: Any,
+        local: Any,
+        strict: bool,
+        fast_math: bool,
+        debug: bool | None,
+        sanitize: bool | str | Iterable[str] | None = None,
+        found: list[sanitizer_reports.SanitizerReport] | None = None,
+        spec: KernelSpec | None = None,
+    ) -> None:
+        """`found`: where the sanitizer's reports go, not raised. `spec`: what annotations said when their names were there."""
+        if over is not None and groups is not None:
+            raise CompileError(f"kernel {fn.__name__} has over= and groups=", hint="use one of them")
+        if strict and fast_math:
+            raise CompileError(f"kernel {fn.__name__} has strict=True and fast_math=True", hint="use one of them")
+        self.spec: KernelSpec = frontend.describe(fn, over=over) if spec is None else spec
+        self._groups = groups
+        self._local = local
+        self._strict = strict
+        self._fast_math = fast_math
+        self._debug = debug
+        self._sanitize = None if sanitize is None else sanitizer_reports.checks_of(sanitize)
+        self._found = found
+        self._plans: dict[Any, tuple[LaunchPlan, tuple[Captures, ...]]] = {}
+        self._captures = Captures(fn)
+        self._shorts = Shorts(self.spec, self._captures)
+        self._ways = self._shorts.ways
+        self._expanded = frontend.expanded(self.spec)
+        self._elements = [c.parameter.element for c in self._expanded.composites]
+        self._recipes: dict[Any, Recipe] = {}
+        self._parameters = tuple(p.name for p in self._expanded.params)
+        self._cost: Callable[[dict[str, Any]], Any] | None = None
+        self._keys = Keys(self.spec, groups, local)
+        self._lock = new_lock()
+        self._tunable, self.tuned = is_tunable(self.spec, local), {}
+        functools.update_wrapper(self, fn)
+        dispatch_cache.follow(self)
+
+    def variant(self, fn: FunctionType | None = None, **options: Any) -> Kernel:
+        """Another kernel of the same function (or of one with the same parameters) with other options of `Kernel`; those
+        that are left out stay.
+        """
+        same = {
+            "groups": self._groups, "local": self._local, "strict": self._strict, "fast_math": self._fast_math,
+            "debug": self._debug,
+        }  # fmt: skip
+        spec = self.spec if fn is None else replace(self.spec, fn=fn)
+        return Kernel(spec.fn, over=spec.over, spec=spec, **(same | options))
+
+    @property
+    def expanded_spec(self) -> KernelSpec:
+        """The specification with structs and vectors taken apart, as kernels are compiled."""
+        return self._expanded
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    def __repr__(self) -> str:
+        return f"<vk.kernel {self.spec.name}({bind.signature_text(self.spec)[1:-1]})>"
+
+    def declared_local(self) -> tuple[int, ...] | None:
+        """The workgroup size given at the decoration, where it is a constant."""
+        chosen = tune_choice(self._local)
+        return None if chosen is None or callable(chosen) else plan.checked_grid(chosen, "local=", self.name)
+
+    def __getitem__(self, groups: int | tuple[int, ...]) -> Callable[..., Any]:
+        """The kernel with that number of workgroups."""
+        if self.spec.over is not None:
+            raise ArgumentError(
+                f"{self.name} runs over {self.spec.over!r}: its grid follows from that array; call it without []"
+            )
+        launch = self._launch_stating_cost if self._cost is not None and host_spans.listeners else self._launch
+        return functools.partial(launch, plan.checked_grid(groups, "the number of workgroups", self.name))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Launches; returns the Outs that were left out (one, or a tuple in order), or None."""
+        __tracebackhide__ = True
+        if not kwargs:
+            way = self._ways.get(len(args))
+            if way is not None and (((ask := way.call) and ask(way.current.queue, args)) or way.short(args)):
+                return None  # as `Way.launch`, which would be another call
+        if self._cost is not None and host_spans.listeners:
+            return self._launch_stating_cost(None, *args, **kwargs)
+        return self._launch(None, *args, **kwargs)
+
+    def inspect(self, *args: Any, **kwargs: Any) -> Inspection:
+        """What a launch with these arguments would run: see `vk.inspect`."""
+        result: Inspection = extensions.get("inspect")(self, *args, **kwargs)
+        return result
+
+    # -- one launch, top to bottom
+
+    def _launch(self, groups: Grid | None, /, *args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        if groups is not None and not kwargs:
+            way = self._ways.get((groups, len(args)))
+            if way is not None and way.launch(args):
+                return None
+        if self._captures.changed():
+            self._forget()
+        call = self._keys.of(groups, args, kwargs)
+        if call is None:
+            return self._launch_fully(groups, None, args, kwargs)
+        try:
+            recipe = self._recipes.get(call.asked)
+        except TypeError:  # a constant that isn't hashable; the long way says which
+            recipe = None
+        if recipe is None or not recipe.current():
+            return self._launch_fully(groups, call, args, kwargs)
+        result = recipe.run(call)
+        for tensor in call.changed:
+            tensor.__vkjit_written__()
+        return result
+
+    def _forget(self, device: Device | None = None) -> None:
+        """A captured value was rebound, or the device has other caps: what was compiled with the old ones is of no use."""
+        with self._lock:
+            for key in [k for k in self._plans if device is None or k[0] is device]:
+                del self._plans[key]
+            self._recipes.clear()
+            self._captures = Captures(self.spec.fn).taken()
+            self._shorts = Shorts(self.spec, self._captures)
+            self._ways = self._shorts.ways
+
+    def _launch_fully(
+        self, groups: Grid | None, call: Call | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        __tracebackhide__ = True
+        if "torch" in sys.modules:
+            from ..interop import torch  # only beside PyTorch
+
+            if torch.present(args, kwargs):
+                return torch.launch(functools.partial(self._launch, groups), args, kwargs)
+        if self._tunable and (found := self.tuned_settings(args, kwargs)) is not None:
+            return found.kernel._launch(groups, *args, **kwargs, **found.constants)
+        given = values = bind.bind(self.spec, args, kwargs)
+        structs: dict[int, Any] = {}
+        if self._expanded is not self.spec:
+            values, structs = struct_arguments.expand_values(self._expanded, self.spec, given)
+        spec = bind.resolve(self._expanded, values)
+        changed = [
+            v for v, p in zip(values, spec.params, strict=True) if p.mode != "in" and hasattr(v, "__vkjit_written__")
+        ]
+        device, wrap = self._device_of(spec, values)
+        hosts = {i: v for i, v in enumerate(values) if isinstance(v, np.ndarray) and spec.params[i].kind == "array"}
+        array_dtypes = {i: host_arrays.element_type(v, spec.params[i].name) for i, v in hosts.items()}
+        for i, value in enumerate(values):
+            if isinstance(value, DeviceArray):
+                array_dtypes[i] = value.dtype
+        bound = bind.bind_types(spec, array_dtypes, values)
+        known = bind.match_dims(spec, {i: values[i].shape for i in array_dtypes})
+        self._fit_scalars(spec, values, bound)
+        staged, written = self._stage(spec, device, hosts)
+        for i, item in zip(hosts, staged, strict=True):
+            values[i] = item.array
+        made = bind.allocate_outs(spec, values, known, bound, device)
+        named = values if given is values else struct_arguments.user_values(spec, self.spec, values, given, structs)
+        shape = None if self.spec.over is None else self._over_shape(values)
+        local = self._local_size(device, named, shape)
+        grid = self._grid_size(groups, device, named, local, shape)
+        signature = self._signature(spec, device, values, bound, local, grid)
+        chosen = self._plan(device, signature, values)
+        if not plan.of_library(self.__module__):  # its callers look at that, and may fill where elements share a place
+            stored = {p.name: hosts.get(i, values[i]) for i, p in enumerate(spec.params) if i in chosen.artifact.writes}
+            host_arrays.check_places(self.name, stored)
+        if groups is not None and (groups[1] > 1 or groups[2] > 1):
+            self._check_axes(groups, chosen.artifact.info["grid_axes"])
+        ready = chosen.variant(grid, values, lambda: self._guarded(chosen, device, signature))
+        for i in made if signature.debug else ():
+            bind.poison(values[i])
+        if signature.sanitize:
+            extensions.get("sanitized launch")(ready, grid, values, self._found)
+        else:
+            ready.launch(grid, values)
+        if staged:
+            host_arrays.copy_back(device, staged, written)
+        elif call is not None and not signature.overlaps:  # of which keys know nothing but that there are some
+            self._remember(call, args, chosen, signature, grid, values, made, bound, wrap)
+        for tensor in changed:
+            tensor.__vkjit_written__()
+        results = struct_arguments.typed(spec, structs | {i: wrap(values[i]) for i in made})
+        if staged and not any(written) and not results:
+            device.synchronize()
+        host_arrays.release(staged)
+        return struct_arguments.hand_back(results)
+
+    def _stage(
+        self, spec: KernelSpec, device: Device, hosts: dict[int, Any]
+    ) -> tuple[list[host_arrays.Staged], list[bool]]:
+        """Copies NumPy arguments to the device; and which of them the kernel may write."""
+        __tracebackhide__ = True
+        written = [spec.params[i].mode != "in" for i in hosts]
+        for i, value in hosts.items():
+            if spec.params[i].mode != "in" and not value.flags.writeable:
+                raise ArgumentError(
+                    f"{self.name}(): argument {spec.params[i].name} is written but read-only: pass a copy, or "
+                    f"annotate the parameter as vk.In where the kernel doesn't write it"
+                )
+        return host_arrays.stage(device, list(hosts.values()), written, [spec.params[i].name for i in hosts]), written
+
+    def _remember(
+        self, call: Call, args: tuple[Any, ...], chosen: LaunchPlan, signature: Signature, grid: Grid, values: list[Any],
+        made: list[int], bound: dict[str, DType], wrap: Callable[[DeviceArray], Any],
+    ) -> None:  # fmt: skip
+        """Keeps a launch for calls that are alike."""
+        params = self.spec.params
+        given = frozenset(p.dtype.__name__ for p in params if p.kind == "array" and isinstance(p.dtype, TypeVar))
+        if not settled(self.spec, given, call.values):
+            return
+        if len(self._recipes) >= MOST_RECIPES:
+            self._recipes.clear()
+        positions = {position for position, _ in call.values}
+        template = [None if i in positions or i in made else v for i, v in enumerate(values)]
+        fits = tuple(
+            (i, Fit(_scalar_dtype(p.dtype, None, bound), p.name))
+            for i, p in enumerate(params)
+            if p.kind == "scalar" and i in positions
+        )
+        outs = tuple((i, a.buffer.nbytes, a.dtype, a.shape, a.strides) for i, a in ((i, values[i]) for i in made))
+        counted = tuple(i for i, fit in fits if fit.dtype.is_integer) if chosen.trip_bound is not None else ()
+        device = chosen.device
+        captures = constant_captures([*values, *self._elements])
+        launcher, checks = sanitized(signature.sanitize, self._sanitize, self._found)
+        self._recipes[call.asked] = Recipe(
+            chosen, lambda: self._guarded(chosen, device, signature), grid, template, fits, outs, wrap, device,
+            captures, counted, signature.debug, launcher, checks,
+        )  # fmt: skip
+        groups, form = call.key[:2]
+        if launcher is None and not made and not self._tunable and isinstance(form, int):
+            simple = not callable(tune_choice(self._local)) and (groups is not None or not callable(self._groups))
+            types = {i: fit.types for i, fit in fits}
+            launched = Launched(chosen, grid, values, types, signature.local_size, simple, captures)
+            self._shorts.remember(groups, args, [v for _, v in call.values], self._keys.slots_of(form, ()), launched)
+
+    def _device_of(self, spec: KernelSpec, values: list[Any]) -> tuple[Device, Callable[[DeviceArray], Any]]:
+        """The device of the arguments (else the default device), with tensors replaced by their device arrays; and how
+        allocated Outs are handed back: as tensors where tensors came in, else as NumPy arrays.
+        """
+        __tracebackhide__ = True
+        device: Device | None = None
+        wrap: Callable[[DeviceArray], Any] = _to_host
+        for i, value in enumerate(values):
+            if spec.params[i].kind != "array" or value is MISSING or isinstance(value, np.ndarray):
+                continue
+            array = value if isinstance(value, DeviceArray) else getattr(value, "__vkjit_array__", None)
+            if array is None:
+                values[i] = self._as_array(value, spec.params[i])
+                continue
+            if array is not value:
+                wrap = type(value).__vkjit_wrap__
+                values[i] = array
+            elif wrap is _to_host:
+                wrap = _as_it_is
+            if device is not None and array.device is not device:
+                raise ArgumentError(
+                    f"{self.name}(): argument {spec.params[i].name} lies on {array.device.name}, another argument on "
+                    f"{device.name}: move one of them"
+                )
+            device = array.device
+        return device or default_device(), wrap
+
+    def _as_array(self, value: Any, param: frontend.ParamSpec) -> Any:
+        __tracebackhide__ = True
+        if param.mode == "in" and isinstance(value, (list, tuple, bool, int, float, np.generic)):
+            raise ArgumentError(
+                f"{self.name}(): argument {param.name} is a {type(value).__name__}, expected an array: "
+                f"pass np.asarray(...) with the element type that you mean"
+            )
+        found = f"{self.name}(): argument {param.name} is {value if value is None else f'a {type(value).__name__}'}"
+        advice = ""
+        if type(value).__module__.split(".")[0] in ("torch", "tensorflow", "jax", "jaxlib"):
+            advice = ": pass its NumPy array, such as x.numpy(), or make a tensor of it with vk.tensor(...)"
+        elif param.mode == "in":
+            advice = ": where it is a number, annotate the parameter with its type instead, such as vk.f32"
+        raise ArgumentError(f"{found}, expected a NumPy array or a vk tensor{advice}")
+
+    def _fit_scalars(self, spec: KernelSpec, values: list[Any], bound: dict[str, DType]) -> None:
+        __tracebackhide__ = True
+        for i, param in enumerate(spec.params):
+            if param.kind != "scalar":
+                continue
+            if isinstance(param.dtype, TypeVar):
+                dtype = bound[param.dtype.__name__]
+            else:
+                dtype = param.dtype if param.dtype is not None else bind.natural_type(values[i], param.name)
+            values[i] = bind.fit_scalar(values[i], dtype, param.name)
+
+    def _named(self, function: Callable[..., Any], device: Device, values: list[Any]) -> Any:
+        """Calls a function of `groups=` or `local=` with the arguments that it asks for."""
+        available: dict[str, Any] = {p.name: v for p, v in zip(self.spec.params, values, strict=True)}
+        available["dev"] = device
+        wanted = list(inspect.signature(function).parameters)
+        missing = [name for name in wanted if name not in available]
+        if missing:
+            raise ArgumentError(
+                f"{self.name}: the launch function asks for {missing[0]!r}; there are {', '.join(available)}"
+            )
+        return function(**{name: available[name] for name in wanted})
+
+    def _local_size(self, device: Device, values: list[Any], shape: tuple[int, ...] | None) -> Grid:
+        __tracebackhide__ = True
+        chosen = tune_choice(self._local)
+        if callable(chosen):
+            chosen = self._named(chosen, device, values)
+        if chosen is None:
+            return plan.default_local_size(1 if shape is None else len(shape), device.caps)
+        local = plan.checked_grid(chosen, "local=", self.name)
+        if shape is not None:
+            self._check_over_local(local, len(shape))
+        caps = device.caps
+        total = local[0] * local[1] * local[2]
+        if (
+            total == 0
+            or total > caps.max_invocations
+            or any(size > limit for size, limit in zip(local, caps.max_local_size, strict=True))
+        ):
+            raise ArgumentError(
+                f"{self.name}: a workgroup of {local} has {total} invocations; {device.name} takes 1 to "
+                f"{caps.max_invocations}, per axis at most {caps.max_local_size}"
+            )
+        return local
+
+    def _check_over_local(self, local: Grid, rank: int) -> None:
+        """A workgroup with more axes than the array would run elements several times."""
+        if any(size > 1 for size in local[max(rank, 1) :]):
+            raise ArgumentError(
+                f"{self.name} runs over {self.spec.over!r} of {rank} dimensions: local={local} has more; expected at most "
+                f"{max(rank, 1)} sizes above 1"
+            )
+
+    def _check_axes(self, groups: Grid, read: tuple[int, ...]) -> None:
+        """Workgroups along an axis that the kernel doesn't read all do the same: [] was meant otherwise."""
+        __tracebackhide__ = True
+        repeated = [axis for axis, size in enumerate(groups) if size > 1 and axis not in read]
+        if not repeated:
+            return
+        axis = repeated[-1]
+        sizes = groups[: max(i for i in range(3) if groups[i] > 1) + 1]
+        kept = [count if i in read or i < axis else 1 for i, count in enumerate(sizes)]
+        while len(kept) > 1 and kept[-1] == 1:
+            kept.pop()
+        instead, size = f"{self.name}{kept}(...)", groups[axis]
+        advice = f", as here; write {instead}"
+        if self._local is None:
+            advice = f": for workgroups of {size} invocations write @vk.kernel(local={size}) and {instead}"
+        raise ArgumentError(
+            f"{self.name}{list(sizes)}: the kernel reads no vk.global_id({axis}), vk.group_id({axis}) or vk.num_groups({axis}), "
+            f"so that all {size} workgroups along axis {axis} would do the same work. In vkjit, [] holds the numbers "
+            f"of workgroups per axis, and local= sets the size of a workgroup{advice}"
+        )
+
+    def _over_shape(self, values: list[Any]) -> tuple[int, ...]:
+        """The shape of the array that the kernel runs over."""
+        for composite in self._expanded.composites:
+            if composite.parameter.name == self.spec.over:
+                shape: tuple[int, ...] = values[composite.first].shape
+                return shape[: len(shape) - composite.axes]
+        position = next(i for i, p in enumerate(self._expanded.params) if p.name == self.spec.over)
+        return tuple(values[position].shape)
+
+    def _grid_size(
+        self, groups: Grid | None, device: Device, values: list[Any], local: Grid, shape: tuple[int, ...] | None
+    ) -> Grid:
+        __tracebackhide__ = True
+        if groups is not None:
+            return groups
+        if shape is not None:
+            return plan.grid_for_shape(shape, local)
+        chosen = self._groups
+        if chosen is None:
+            raise ArgumentError(
+                f"{self.name} has neither over= nor groups=: launch it as {self.name}[groups](...) with the number of workgroups"
+            )
+        if callable(chosen):
+            chosen = self._named(chosen, device, values)
+        return plan.checked_grid(chosen, "groups=", self.name)
+
+    def _signature(
+        self, spec: KernelSpec, device: Device, values: list[Any], bound: dict[str, DType], local: Grid, grid: Grid
+    ) -> Signature:
+        positions = [i for i, p in enumerate(spec.params) if p.kind == "array"]
+        arrays = [values[i] for i in positions]
+        restrict = not host_arrays.overlaps(arrays, [spec.params[i].mode != "in" for i in positions])
+        narrow = all(a.form.narrow for a in arrays)
+        args: list[ArrayArg | ScalarArg | ConstArg] = []
+        for param, value in zip(spec.params, values, strict=True):
+            if param.kind == "array":
+                args.append(ArrayArg(value.dtype, len(value.shape), value.form.contiguous, restrict))
+            elif param.kind == "scalar":
+                args.append(ScalarArg(_scalar_dtype(param.dtype, value, bound)))
+            else:
+                args.append(ConstArg(value))
+        debug = self._debug if self._debug is not None else bool(switch("VKJIT_DEBUG"))
+        checked = debug or (self._debug is None and device.caps.kind in ("cpu", "llvm-cpu", "interpreter"))
+        sanitize = sanitizer_reports.wanted_checks() if self._sanitize is None else self._sanitize
+        limits = device.caps.max_groups
+        return Signature(
+            args=tuple(args),
+            local_size=local,
+            narrow=narrow,
+            aligned=device.caps.kind not in ("llvm-cpu", "interpreter")  # those make no use of it
+            and all(a.form.aligned for a in arrays),
+            backward=any(a.form.backward for a in arrays),
+            cut=any(g > limit for g, limit in zip(grid, limits, strict=True)),
+            strict=self._strict,
+            fast_math=self._fast_math,
+            debug=debug,
+            bounds=checked or bool(sanitize),
+            typevars=tuple(sorted(bound.items())),
+            sanitize=sanitize,
+            overlaps=host_arrays.overlapping(dict(zip(positions, arrays, strict=True)))
+            if sanitize and not restrict
+            else (),
+        )
+
+    def _guarded(self, plain: LaunchPlan, device: Device, signature: Signature) -> LaunchPlan:
+        """The variant that counts iterations and reports before the driver stops the loops."""
+        from ..compiler import driver  # the compiler is loaded when there is something to compile
+
+        with self._lock:
+            if plain.guarded is None:
+                artifact = driver.compile_kernel(self._expanded, signature, device.caps, guarded=True)
+                plain.guarded = LaunchPlan(device, artifact)
+            return plain.guarded
+
+    def _plan(self, device: Device, signature: Signature, values: list[Any]) -> LaunchPlan:
+        """The plan for a signature, compiled where it is new or a constant function captures something else now."""
+        __tracebackhide__ = True
+        key = (device, signature)
+        found = self._plans.get(key)
+        if found is not None and not any(c.changed() for c in found[1]):
+            return found[0]
+        from ..compiler import driver  # see above
+
+        with self._lock, host_spans.span("compile", self.name):
+            artifact = driver.compile_kernel(self._expanded, signature, device.caps)
+            told = {"parameters": self._parameters, "alignments": plan.alignments(signature, self.__module__)}
+            made = LaunchPlan(device, replace(artifact, info={**artifact.info, **told}))
+            self._plans[key] = (made, constant_captures([*values, *self._elements]))
+        return made
+
+    def cost(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """States what a launch moves and computes, for profiles: a decorator, `@kernel.cost`.
+
+        The function takes parameters of the kernel by name, arrays with `.shape`, `.size`, `.dtype` and `.nbytes`, integers as they
+        are, and returns a `vk.Cost`. Raises ArgumentError for names that the kernel hasn't.
+        """
+        wanted = tuple(inspect.signature(function).parameters)
+        known = {p.name for p in self.spec.params}
+        unknown = [name for name in wanted if name not in known]
+        if unknown:
+            raise ArgumentError(
+                f"the cost of {self.name} asks for {', '.join(unknown)}; the kernel has {', '.join(known)}"
+            )
+        self._cost = lambda values: function(*[values[name] for name in wanted])
+        return function
+
+    def _launch_stating_cost(self, groups: Grid | None, /, *args: Any, **kwargs: Any) -> Any:
+        """A launch of which a profile wants to know what it costs."""
+        __tracebackhide__ = True
+        result = self._launch(groups, *args, **kwargs)
+        given = bind.bind(self.spec, args, kwargs)
+        missing = [i for i, value in enumerate(given) if value is MISSING]
+        values = dict(enumerate(given)) | dict(zip(missing, result if len(missing) > 1 else (result,), strict=False))
+        if self._cost is not None:
+            stated = self._cost({p.name: seen(values.get(i)) for i, p in enumerate(self.spec.params)})
+            for listener in list(host_spans.listeners):
+                listener.stated(self.name, stated)
+        return result
+
+
+def _to_host(array: DeviceArray) -> Any:
+    """An allocated Out as a NumPy array, where no array of the call lies on a device."""
+    return host_arrays.to_host(array)
+
+
+def _as_it_is(array: DeviceArray) -> DeviceArray:
+    return array
+
+
+def _scalar_dtype(declared: DType | TypeVar | None, value: Any, bound: dict[str, DType]) -> DType:
+    """The type of a fitted scalar: as declared, as bound, or as its NumPy type says."""
+    if isinstance(declared, TypeVar):
+        return bound[declared.__name__]
+    return declared if declared is not None else dtypes.from_numpy(value.dtype)

@@ -1,0 +1,294 @@
+"""Launch plans: everything about a launch that the signature decides, prepared once.
+
+Enters: an artifact loaded on a device. Leaves: `LaunchPlan.launch`, which packs the argument block with one struct call and
+queues the dispatch (several, where the grid is past the device's limits).
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..backends.vulkan.runtime import trampoline
+from ..backends.vulkan.runtime.fast_path.fast_path import DirectEntry, DirectLaunch
+from ..dtypes import DType
+from ..errors import ArgumentError
+from ..frontend import ArrayArg, Signature
+from ..runtime.array import ROW_ALIGNMENT
+from ..runtime.artifact import ArgField, KernelArtifact
+from ..runtime.capture import note_extents, shadowing
+from ..runtime.device import Buffer, Device, DeviceArray, DeviceCaps, LoadedKernel
+from . import host_arrays
+
+if TYPE_CHECKING:
+    from ..passes.analysis.trip_bound import TripBound
+
+__all__ = [
+    "LaunchPlan", "PreparedLaunch", "alignments", "checked_grid", "default_local_size", "field_code", "grid_for_shape",
+    "of_library",
+]  # fmt: skip
+
+_STRUCT_CODES = {
+    "bool": "?", "i8": "b", "i16": "h", "i32": "i", "i64": "q", "u8": "B", "u16": "H", "u32": "I", "u64": "Q",
+    "f16": "e", "f32": "f", "f64": "d", "index": "q", "bf16": "f",
+}  # fmt: skip
+
+Grid = tuple[int, int, int]
+
+_linked: list[Any] = []
+"""Code that stays for good."""
+
+MOST_INVOCATIONS = 2**63 - 1
+"""Of a launch: ids are signed and have 64 bits."""
+
+CAP_MARGIN = 64
+"""Iterations that are kept free below a driver's cap."""
+
+
+def _compile_recorder(text: str, entry: str) -> int:
+    """See `native.made_by`: through LLVM, where the extra `cpu` is installed."""
+    from ..backends.cpu.runtime import llvm  # it loads LLVM
+
+    linked = llvm.link(llvm.compile_text(text), entry)
+    _linked.append(linked)
+    return linked.addresses[entry]
+
+
+trampoline.made_by(_compile_recorder)
+
+
+def default_local_size(rank: int, caps: DeviceCaps) -> Grid:
+    """The workgroup size that the library chooses for a kernel over `rank` axes."""
+    if caps.kind == "llvm-cpu":  # a workgroup is a loop over vectors: long, and along rows
+        most = caps.max_invocations
+        return (min(512, most), 1, 1) if rank <= 1 else (min(256, most), min(4, most // min(256, most)), 1)
+    budget = min(256 if caps.kind not in ("cpu", "interpreter") else 128, caps.max_invocations)
+    if rank <= 1:
+        return (min(budget, caps.max_local_size[0]), 1, 1)
+    wide = min(32, budget, caps.max_local_size[0])
+    return (wide, max(1, min(budget // wide, caps.max_local_size[1])), 1)
+
+
+def grid_for_shape(shape: tuple[int, ...], local: Grid) -> Grid:
+    """Workgroups that cover one invocation per element: the last axis along x, those before the last two folded onto z."""
+    folded = 1
+    for extent in shape[:-2]:
+        folded *= extent
+    sizes = (shape[-1] if shape else 1, shape[-2] if len(shape) > 1 else 1, folded)
+    x, y, z = (-(-size // width) for size, width in zip(sizes, local, strict=True))
+    return (x, y, z)
+
+
+def checked_grid(value: Any, what: str, name: str) -> Grid:
+    """A grid or workgroup size as three sizes; `what` the user gave to the kernel of that name."""
+    __tracebackhide__ = True
+    sizes = (value,) if isinstance(value, (int, np.integer)) else value
+    if not isinstance(sizes, (tuple, list)) or not 1 <= len(sizes) <= 3:
+        raise ArgumentError(f"{name}: {what} is {value!r}: expected an int or a tuple of one to three ints")
+    for size in sizes:
+        if isinstance(size, (bool, np.bool_)):
+            raise ArgumentError(f"{name}: {what} is {value!r}: expected ints, found a bool")
+        if not isinstance(size, (int, np.integer)) or size < 0:
+            raise ArgumentError(f"{name}: {what} is {value!r}: expected ints of at least 0")
+    padded = (*map(int, sizes), 1, 1)
+    return (padded[0], padded[1], padded[2])
+
+
+def _parts(groups: Grid, limits: Grid) -> Iterator[tuple[Grid, Grid]]:
+    """Cuts a grid into (base, size) pieces within the limits."""
+    starts = [range(0, total, limit) for total, limit in zip(groups, limits, strict=True)]
+    for z in starts[2]:
+        for y in starts[1]:
+            for x in starts[0]:
+                width, height, depth = (min(m, t - b) for m, t, b in zip(limits, groups, (x, y, z), strict=True))
+                yield (x, y, z), (width, height, depth)
+
+
+def of_library(module: str) -> bool:
+    """Whether a kernel of this module belongs to the standard library."""
+    return module.startswith("vkjit.stdlib.")
+
+
+def alignments(signature: Signature, module: str) -> dict[int, int]:
+    """By number of argument, the bytes of which each array's address has to be a multiple if it was one. `module` is the kernel's:
+    the standard library also chooses kernels by addresses, as those of matrices ask for whole vectors."""
+    relies = signature.aligned or of_library(module)
+    arrays = {i: arg for i, arg in enumerate(signature.args) if isinstance(arg, ArrayArg)}
+    return {i: ROW_ALIGNMENT if relies else arg.dtype.itemsize for i, arg in arrays.items()}
+
+
+class LaunchPlan:
+    """An artifact on a device, with the recipe of its argument block."""
+
+    __slots__ = (
+        "_cut", "_fields", "_packer", "_read_args", "_write_args", "artifact", "device", "guarded", "kernel", "trip_bound",
+    )  # fmt: skip
+
+    def __init__(self, device: Device, artifact: KernelArtifact) -> None:
+        self.device = device
+        self.artifact = artifact
+        self.kernel = device.load(artifact)
+        self._fields = artifact.fields
+        self._packer = struct.Struct(_format(artifact.fields, artifact.block_size))
+        self._cut = any(f.role in ("base", "groups") for f in artifact.fields)
+        self._read_args = sorted(artifact.reads)
+        self._write_args = sorted(artifact.writes)
+        bound: TripBound | None = artifact.info.get("trip_bound")
+        cap = device.caps.loop_cap
+        if bound is not None and (cap is None or (bound.kind == "constant" and bound.numbers[0] <= cap - CAP_MARGIN)):
+            bound = None  # nothing stops loops, or it is the same for all launches, and low enough
+        self.trip_bound = bound
+        self.guarded: LaunchPlan | None = None  # the variant for launches whose loops may pass the driver's cap
+
+    def may_pass_cap(self, groups: Grid, values: Sequence[Any]) -> bool:
+        """Whether a launch may run into the driver's silent cap on iterations, and so needs the guarded variant."""
+        if self.trip_bound is None:
+            return False
+        extents = {i: v.shape for i, v in enumerate(values) if isinstance(v, DeviceArray)}
+        scalars = {i: int(v) for i, v in enumerate(values) if isinstance(v, np.integer)}
+        cap = self.device.caps.loop_cap
+        return cap is not None and self.trip_bound.evaluate(extents, scalars, groups) > cap - CAP_MARGIN
+
+    def variant(self, groups: Grid, values: Sequence[Any], guard: Callable[[], LaunchPlan]) -> LaunchPlan:
+        """This plan, or what `guard` makes where the launch may pass the driver's cap."""
+        return guard() if self.may_pass_cap(groups, values) else self
+
+    def launch(self, groups: Grid, values: Sequence[Any]) -> None:
+        """Queues the kernel. `values`: by parameter number, a DeviceArray or a fitted scalar (anything for a Const)."""
+        if 0 in groups:
+            return
+        reads = [values[i].buffer for i in self._read_args]
+        writes = [values[i].buffer for i in self._write_args]
+        limits = self.device.caps.max_groups
+        if groups[0] <= limits[0] and groups[1] <= limits[1] and groups[2] <= limits[2]:
+            self._queue(groups, values, reads, writes, (0, 0, 0), groups)
+            return
+        self._check_parts(groups, limits)
+        for base, size in _parts(groups, limits):
+            self._queue(size, values, reads, writes, base, groups)
+
+    def _check_parts(self, groups: Grid, limits: Grid) -> None:
+        """Refuses what can't be cut right, before a part runs."""
+        local = self.artifact.local_size
+        if math.prod(groups) * math.prod(local) > MOST_INVOCATIONS:
+            raise ArgumentError(
+                f"{self.artifact.name}: a grid of {groups} workgroups of {math.prod(local)} has more than 2^63 - 1 "
+                "invocations, so that ids don't fit vk.index: launch fewer, and have each do more in a loop"
+            )
+        axes = self.artifact.info.get("grid_axes", (0, 1, 2))
+        if not self._cut and any(groups[axis] > limits[axis] for axis in axes):
+            raise ArgumentError(
+                f"{self.artifact.name}: {groups} workgroups are past the device's limit of {limits}: launch it several times"
+            )
+
+    def prepare(self, groups: Grid, values: Sequence[Any]) -> PreparedLaunch | None:
+        """A launch with this grid, and with the extents and strides of these arrays; None where the grid is empty or cut."""
+        limits = self.device.caps.max_groups
+        if 0 in groups or any(size > limit for size, limit in zip(groups, limits, strict=True)):
+            return None
+        block = [_field_value(f, values, (0, 0, 0), groups) for f in self._fields]
+        places = list(enumerate(self._fields))
+        return PreparedLaunch(
+            self.device, self.kernel, groups, self._packer, block,
+            [(i, f.arg) for i, f in places if f.role == "address"],
+            [(i, f.arg) for i, f in places if f.role == "scalar"],
+            self._read_args, self._write_args,
+        )  # fmt: skip
+
+    def direct(self, launch: DirectLaunch) -> DirectEntry | None:
+        """The device's short way for this launch, where there is one and each launch is one dispatch of this very code."""
+        return self.device.direct(self.kernel, launch) if self.is_single else None
+
+    @property
+    def is_single(self) -> bool:
+        """Whether each launch is one dispatch of this very code."""
+        return not self._cut and self.trip_bound is None
+
+    @property
+    def block_format(self) -> str:
+        """The struct format of the argument block, without byte order."""
+        return _format(self._fields, self.artifact.block_size)[1:]
+
+    def _queue(
+        self, size: Grid, values: Sequence[Any], reads: list[Buffer], writes: list[Buffer], base: Grid, groups: Grid
+    ) -> None:
+        block = self._packer.pack(*[_field_value(f, values, base, groups) for f in self._fields])
+        if shadowing.captured:
+            note_extents(self.device, lambda: _extents(values))
+        self.device.launch(self.kernel, size, block, reads, writes)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedLaunch:
+    """A launch whose argument block is filled but for addresses and scalars: what calls that are alike share.
+
+    `addresses` and `scalars`: place in the block, number of the parameter.
+    """
+
+    device: Device
+    kernel: LoadedKernel
+    groups: Grid
+    packer: struct.Struct
+    block: list[Any]
+    addresses: list[tuple[int, int]]
+    scalars: list[tuple[int, int]]
+    read_args: list[int]
+    write_args: list[int]
+
+    def launch(self, values: Sequence[Any]) -> None:
+        """Queues the kernel with these arrays and scalars, by parameter number."""
+        block = self.block.copy()
+        for place, arg in self.addresses:
+            array = values[arg]
+            block[place] = array.buffer.address + array.offset
+        for place, arg in self.scalars:
+            block[place] = values[arg]
+        reads = [values[i].buffer for i in self.read_args]
+        writes = [values[i].buffer for i in self.write_args]
+        if shadowing.captured:
+            note_extents(self.device, lambda: _extents(values))
+        self.device.launch(self.kernel, self.groups, self.packer.pack(*block), reads, writes)
+
+
+def _extents(values: Sequence[Any]) -> dict[int, tuple[int, int]]:
+    """By number of parameter, the addresses [low, high) of the arrays; of one without elements where it would begin."""
+    return {
+        i: (v.address, v.address) if 0 in v.shape else host_arrays.byte_range(v)
+        for i, v in enumerate(values)
+        if isinstance(v, DeviceArray)
+    }
+
+
+def _format(fields: tuple[ArgField, ...], size: int) -> str:
+    """The struct format of an argument block; gaps are padding."""
+    text, position = "<", 0
+    for item in fields:
+        text += "x" * (item.offset - position) + field_code(item.role, item.dtype)
+        position = item.offset + item.size
+    return text + "x" * (size - position)
+
+
+def field_code(role: str, dtype: DType) -> str:
+    """The struct code of a field."""
+    return "Q" if role in ("address", "report", "print") else _STRUCT_CODES[dtype.name]
+
+
+def _field_value(item: ArgField, values: Sequence[Any], base: Grid, groups: Grid) -> Any:
+    role = item.role
+    if role == "scalar":
+        return values[item.arg]
+    if role in ("report", "print"):
+        return 0  # the device puts the address of a buffer here
+    if role == "base":
+        return base[item.axis]
+    if role == "groups":
+        return groups[item.axis]
+    array: DeviceArray = values[item.arg]
+    if role == "address":
+        return array.address
+    return array.shape[item.axis] if role == "extent" else array.strides[item.axis]

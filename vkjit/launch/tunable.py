@@ -1,0 +1,79 @@
+"""The tuning interface of `Kernel`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..lang.control import Tune
+from . import extensions
+from .plan import Grid
+
+if TYPE_CHECKING:
+    from ..autotune.kernels import Settings
+    from ..autotune.storage import Record
+    from ..frontend import KernelSpec
+    from ..runtime.device import Device
+
+__all__ = ["Tunable", "is_tunable"]
+
+
+def is_tunable(spec: KernelSpec, local: Any) -> bool:
+    """True if any parameter or the local size is declared with `vk.tune(...)`."""
+    return isinstance(local, Tune) or any(isinstance(p.default, Tune) for p in spec.params)
+
+
+class Tunable:
+    """Mixin of `Kernel` for tunable parameters. `tuned` caches settings by device and argument types and shapes."""
+
+    spec: KernelSpec
+    tuned: dict[Any, Settings | None]
+    _local: Any
+    _groups: Any
+    _strict: bool
+    _fast_math: bool
+
+    @property
+    def local(self) -> Any:
+        """The workgroup size as declared."""
+        return self._local
+
+    @property
+    def options(self) -> str:
+        """The options that affect results, as text."""
+        return f"strict={self._strict} fast_math={self._fast_math}"
+
+    def tune(self, *args: Any, groups: Any = None, budget: float = 10.0, **kwargs: Any) -> Record:
+        """Measure the choices declared with `vk.tune(...)` for arguments of these types and shapes, and store the best.
+
+        `groups` is the number of workgroups, as in `kernel[groups](...)`. `budget` is the time for compiling and
+        measuring, in seconds. Arrays that the kernel writes are copied; the caller's are unchanged. Candidates whose
+        results differ from those of the first choices are never selected. Later launches with such arguments, on a
+        device of the same name and driver, in this and other processes, use the best choices unless VKJIT_TUNE=0.
+
+        Returns the `Record`: `.best`, `.gain`, and a row for each candidate. Raises ArgumentError if the call leaves
+        nothing to tune.
+        """
+        record: Record = extensions.get("tune")(self, groups, args, kwargs, budget)
+        return record
+
+    def tuned_settings(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Settings | None:
+        """Return the tuned settings for a call, or None to use the defaults."""
+        found: Settings | None = extensions.get("tuned settings")(self, args, kwargs)
+        return found
+
+    def shape_of_launch(self, groups: Any, device: Device, values: dict[str, Any]) -> tuple[Grid, Grid] | None:
+        """Return (workgroups, local size) of a launch with these arguments; None if that depends on omitted arguments."""
+        if any(p.name not in values for p in self.spec.params if p.kind != "const"):
+            return None
+        listed = [values.get(p.name, _first(p.default)) for p in self.spec.params]
+        shape = None if self.spec.over is None else tuple(values[self.spec.over].shape)
+        local: Grid = self._local_size(device, listed, shape)  # type: ignore[attr-defined]
+        given = None if groups is None else ((groups,) if isinstance(groups, int) else tuple(groups))
+        grid: Grid = self._grid_size(given, device, listed, local, shape)  # type: ignore[attr-defined]
+        return grid, local
+
+
+def _first(value: Any) -> Any:
+    from ..frontend import tune_choice
+
+    return tune_choice(value)

@@ -1,0 +1,140 @@
+"""Linear algebra under PyTorch's names: functions built from products, norms and diagonals.
+
+Decompositions and inverses are not implemented.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import ArgumentError, ShapeError
+from ..tensor import api as _api  # noqa: F401  # installs the methods of tensors
+from ..tensor.ops import creation
+from ..tensor.ops.arithmetic import where
+from ..tensor.ops.copies import stack
+from ..tensor.ops.matmul import matmul
+from ..tensor.ops.products import cross as _cross
+from ..tensor.ops.reductions import Dims, amax, amin, norm, sum
+from ..tensor.ops.views import axis_of, diagonal as _diagonal, expand, reshape
+from ..tensor.outputs import with_out as _with_out
+from ..tensor.precision import widened
+from ..tensor.tensor import Tensor
+
+__all__ = [
+    "cross", "diagonal", "matmul", "matrix_norm", "matrix_power", "multi_dot", "vander", "vecdot", "vector_norm",
+]  # fmt: skip
+
+
+def cross(x: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
+    """Return the cross product of 3-vectors along an axis, with the other axes broadcast."""
+    return _cross(x, other, dim)
+
+
+def diagonal(x: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """Return the diagonal over two axes (default: the last two) as the last axis of a view."""
+    return _diagonal(x, offset, dim1, dim2)
+
+
+@widened
+def vecdot(x: Any, y: Any, *, dim: int = -1) -> Tensor:
+    """Return the dot product along an axis, with the other axes broadcast."""
+    product = x * y
+    return sum(product, dim, dtype=product.dtype)
+
+
+def vector_norm(x: Tensor, ord: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """Return the vector norm over axes (None: all elements): the ord-th root of the sum of powers; `ord` may be inf,
+    -inf or 0.
+    """
+    value = x if dtype is None else x.to(creation.as_dtype(dtype))
+    return norm(value, ord, dim, keepdim)
+
+
+def matrix_norm(x: Any, ord: Any = "fro", dim: tuple[int, int] = (-2, -1), keepdim: bool = False) -> Tensor:
+    """Return the norm of matrices over two axes: "fro", 1 and -1 (over column sums), inf and -inf (over row sums)."""
+    first, second = (axis_of(d, x.ndim, "matrix_norm") for d in dim)
+    if ord == "fro":
+        return norm(x, 2, (first, second), keepdim)
+    if ord not in (1, -1, math.inf, -math.inf):
+        raise ArgumentError(f'matrix_norm(ord=...) is "fro", 1, -1, inf or -inf, found {ord!r}')
+    across, along = (first, second) if abs(ord) == 1 else (second, first)
+    sums = sum(x.abs(), across, True)
+    result = (amax if ord > 0 else amin)(sums, (across, along), True)
+    return result if keepdim else result.squeeze((first, second))
+
+
+def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
+    """Return the product of several matrices, in the order with the fewest multiplications. The first and the last may
+    be vectors.
+    """
+    parts = list(tensors)
+    if len(parts) < 2:
+        raise ArgumentError(f"multi_dot() takes at least 2 tensors, found {len(parts)}")
+    row, column = parts[0].ndim == 1, parts[-1].ndim == 1
+    if row:
+        parts[0] = reshape(parts[0], (1, -1) if parts[0].numel() else (1, 0))
+    if column:
+        parts[-1] = reshape(parts[-1], (parts[-1].numel(), 1))
+    sizes = [p.shape[0] for p in parts] + [parts[-1].shape[1]]
+    result = _product(parts, _best_splits(sizes), 0, len(parts) - 1)
+    shape = tuple(e for e, dropped in zip(result.shape, (row, column), strict=True) if not dropped)
+    return reshape(result, shape)
+
+
+def _best_splits(sizes: list[int]) -> dict[tuple[int, int], int]:
+    """Return where to split each range of operands, by dynamic programming over the multiplication counts."""
+    count = len(sizes) - 1
+    costs = {(i, i): 0 for i in range(count)}
+    cuts: dict[tuple[int, int], int] = {}
+    for length in range(1, count):
+        for i in range(count - length):
+            j = i + length
+            options = [(costs[i, k] + costs[k + 1, j] + sizes[i] * sizes[k + 1] * sizes[j + 1], k) for k in range(i, j)]
+            costs[i, j], cuts[i, j] = min(options)
+    return cuts
+
+
+def _product(parts: list[Tensor], cuts: dict[tuple[int, int], int], i: int, j: int) -> Tensor:
+    if i == j:
+        return parts[i]
+    k = cuts[i, j]
+    return matmul(_product(parts, cuts, i, k), _product(parts, cuts, k + 1, j))
+
+
+@widened
+def matrix_power(x: Any, n: int) -> Tensor:
+    """Return the n-th power of square matrices by repeated squaring. Raises ArgumentError for negative n."""
+    if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
+        raise ShapeError(f"matrix_power() takes square matrices, found shape {x.shape}")
+    if n < 0:
+        raise ArgumentError(f"matrix_power({n}): there is no inverse here, expected a power of at least 0")
+    if n == 0:
+        one = creation.eye(x.shape[-1], dtype=x.dtype, device=x.device)
+        return where(one == one, expand(one, x.shape), x)
+    result, square = None, x
+    while n:
+        if n & 1:
+            result = square if result is None else matmul(result, square)
+        n >>= 1
+        if n:
+            square = matmul(square, square)
+    return result  # type: ignore[return-value]  # n > 0 here
+
+
+@widened
+def vander(x: Any, *, N: int | None = None) -> Tensor:
+    """Return the powers 0 to N - 1 of each element as a new last axis; N defaults to the size of the last axis."""
+    x = reshape(x, 1) if x.ndim == 0 else x
+    count = x.shape[-1] if N is None else N
+    if count < 1:
+        raise ArgumentError(f"vander(N={count}): expected at least 1")
+    powers: list[Any] = [creation.ones_like(x)]
+    for _ in range(count - 1):
+        powers.append(powers[-1] * x)
+    return stack(powers, -1)
+
+
+for _name in __all__:
+    globals()[_name] = _with_out(_name, globals()[_name])

@@ -1,0 +1,1 @@
+"""Layers and losses, one family per file."""

@@ -1,0 +1,168 @@
+"""Module hooks: functions called around `forward` and in the backward pass.
+
+A module without hooks has no `Hooks` object, and its calls bypass this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from vkjit.errors import ArgumentError
+from vkjit.tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from .module import Module
+
+__all__ = ["Handle", "Hooks"]
+
+Hook = Callable[..., Any]
+
+
+class Handle:
+    """Handle of a registered hook. `remove()`, or leaving a `with` block, removes the hook."""
+
+    def __init__(self, hooks: dict[Handle, Hook], hook: Hook, first: bool = False, with_kwargs: bool = False) -> None:
+        self._hooks = hooks
+        self.with_kwargs = with_kwargs
+        """True if the hook also receives the keyword arguments."""
+        others = dict(hooks) if first else {}
+        if first:
+            hooks.clear()
+        hooks[self] = hook
+        hooks.update(others)
+
+    def remove(self) -> None:
+        """Remove the hook. May be called more than once."""
+        self._hooks.pop(self, None)
+
+    def __enter__(self) -> Handle:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+
+class Hooks:
+    """The hooks of one module, in the order of registration."""
+
+    def __init__(self) -> None:
+        self.before: dict[Handle, Hook] = {}
+        self.after: dict[Handle, Hook] = {}
+        self.backward: dict[Handle, Hook] = {}
+
+    def __deepcopy__(self, _: dict[int, Any]) -> Hooks:
+        copied = Hooks()
+        for name, registry in vars(self).items():
+            for handle, hook in registry.items():
+                Handle(getattr(copied, name), hook, with_kwargs=handle.with_kwargs)
+        return copied
+
+    def call(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run `forward` with all hooks."""
+        for handle, hook in list(self.before.items()):
+            replaced = hook(module, args, kwargs) if handle.with_kwargs else hook(module, args)
+            if replaced is None:
+                continue
+            if not handle.with_kwargs:
+                args = replaced if isinstance(replaced, tuple) else (replaced,)
+            elif isinstance(replaced, tuple) and len(replaced) == 2 and isinstance(replaced[1], dict):
+                args, kwargs = replaced
+            else:
+                raise ArgumentError(
+                    "a hook with keyword arguments returns None or (args, kwargs), a tuple and a dictionary, found "
+                    f"{type(replaced).__name__}"
+                )
+        watch = _Watch(module, list(self.backward.values())) if self.backward else None
+        if watch is not None:
+            args = watch.inputs(args)
+        result = module.forward(*args, **kwargs)
+        for handle, hook in list(self.after.items()):
+            replaced = hook(module, args, kwargs, result) if handle.with_kwargs else hook(module, args, result)
+            if replaced is not None:
+                result = replaced
+        return result if watch is None else watch.outputs(result)
+
+
+class _Watch:
+    """Collects the gradients of one call's inputs and outputs, and calls the backward hooks when all have arrived."""
+
+    def __init__(self, module: Module, hooks: list[Hook]) -> None:
+        self._module = module
+        self._hooks = hooks
+        self._outputs: list[Tensor | None] = []
+        self._inputs: list[Tensor | None] = []
+        self._awaited = self._missing = 0
+        """Number of input gradients in a backward pass (`_awaited`), and how many of them are outstanding (`_missing`).
+        """
+
+    def inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the arguments, with tensors that require a gradient replaced by aliases that have their own tape
+        nodes.
+        """
+        placed = list(args)
+        tensors = [i for i, value in enumerate(args) if isinstance(value, Tensor)]
+        self._inputs = [None] * len(tensors)
+        for slot, position in enumerate(tensors):
+            if not args[position].requires_grad:
+                continue
+            placed[position] = _alias(args[position])
+            placed[position].register_hook(lambda gradient, slot=slot: self._arrived(slot, gradient))
+            self._awaited += 1
+        self._missing = self._awaited
+        return tuple(placed)
+
+    def outputs(self, result: Any) -> Any:
+        """Return the result, with tensors that require a gradient replaced by aliases that have their own tape nodes."""
+        single = isinstance(result, Tensor)
+        values = [result] if single else list(result) if isinstance(result, (tuple, list)) else []
+        self._outputs = [None] * len(values)
+        for slot, value in enumerate(values):
+            if not isinstance(value, Tensor) or not value.requires_grad:
+                continue
+            values[slot] = _alias(value)
+            values[slot].register_hook(lambda gradient, slot=slot: self._returned(slot, gradient))
+        if single:
+            return values[0]
+        return type(result)(values) if values else result
+
+    def _returned(self, slot: int, gradient: Tensor) -> None:
+        self._outputs[slot] = gradient
+        if self._awaited == 0:
+            self._fire()
+
+    def _arrived(self, slot: int, gradient: Tensor) -> Tensor | None:
+        self._inputs[slot] = gradient
+        self._missing -= 1
+        if self._missing:
+            return None
+        self._missing = self._awaited  # for another backward pass of the same call
+        self._fire()
+        return self._inputs[slot]
+
+    def _fire(self) -> None:
+        """Call the hooks. Their return value replaces the input's gradient if only one input requires one."""
+        for hook in self._hooks:
+            replaced = hook(self._module, tuple(self._inputs), tuple(self._outputs))
+            if replaced is None:
+                continue
+            given = replaced if isinstance(replaced, tuple) else (replaced,)
+            if len(given) != len(self._inputs):
+                raise ArgumentError(
+                    f"a backward hook of {type(self._module).__name__} returned {len(given)} gradients for "
+                    f"{len(self._inputs)} inputs"
+                )
+            if self._awaited > 1 and any(a is not b for a, b in zip(given, self._inputs, strict=True)):
+                raise ArgumentError(
+                    f"a backward hook can replace the gradient of one input, this call of {type(self._module).__name__} has "
+                    f"{self._awaited} that require one: hook the tensors themselves (Tensor.register_hook)"
+                )
+            if self._awaited:
+                self._inputs = list(given)
+
+
+def _alias(x: Tensor) -> Tensor:
+    """Return a recorded view of the whole tensor: a tape node that nothing else uses."""
+    from vkjit.tensor.ops.views import _reshape
+
+    return _reshape(x, shape=x.shape)

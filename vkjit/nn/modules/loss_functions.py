@@ -1,0 +1,214 @@
+"""Further loss layers: pairs, margins, distributions and sequences. `reduction` is "mean", "sum" or "none"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from vkjit.tensor.tensor import Tensor
+
+from .. import functional as F
+from .loss import _Loss
+
+__all__ = [
+    "CTCLoss", "CosineEmbeddingLoss", "GaussianNLLLoss", "HingeEmbeddingLoss", "HuberLoss", "KLDivLoss",
+    "MarginRankingLoss", "MultiLabelMarginLoss", "MultiLabelSoftMarginLoss", "MultiMarginLoss", "PoissonNLLLoss",
+    "SoftMarginLoss", "TripletMarginLoss", "TripletMarginWithDistanceLoss",
+]  # fmt: skip
+
+
+class HuberLoss(_Loss):
+    """0.5 d^2 if d = |x - target| is at most delta, else delta (d - 0.5 delta)."""
+
+    def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
+        super().__init__(None, reduction)
+        self.delta = delta
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        """Two tensors of the same shape -> scalar, or that shape for reduction "none"."""
+        return F.huber_loss(x, target, reduction=self.reduction, delta=self.delta)
+
+
+class KLDivLoss(_Loss):
+    """Kullback-Leibler divergence terms: target (log target - x), with log-probabilities x.
+
+    log_target: targets are log-probabilities as well. reduction "batchmean" divides the sum by the batch size, which
+    yields the divergence.
+    """
+
+    _reductions = ("mean", "sum", "none", "batchmean")
+
+    def __init__(self, reduction: str = "mean", log_target: bool = False) -> None:
+        super().__init__(None, reduction)
+        self.log_target = log_target
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        """Two tensors of the same shape -> scalar, or that shape for reduction "none"."""
+        return F.kl_div(x, target, reduction=self.reduction, log_target=self.log_target)
+
+
+class GaussianNLLLoss(_Loss):
+    """0.5 (log var + (x - target)^2 / var), with var clamped to at least eps; full adds the constant 0.5 log(2 pi)."""
+
+    def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
+        super().__init__(None, reduction)
+        self.full, self.eps = full, eps
+
+    def forward(self, x: Tensor, target: Tensor, var: Tensor) -> Tensor:
+        """Means, targets and variances of one shape -> scalar, or that shape for reduction "none".
+
+        The last axis of the variances may also be 1 or missing.
+        """
+        return F.gaussian_nll_loss(x, target, var, full=self.full, eps=self.eps, reduction=self.reduction)
+
+
+class PoissonNLLLoss(_Loss):
+    """exp(x) - target x (log_input=False: x - target log(x + eps)); full adds Stirling's approximation of log(target!)."""
+
+    def __init__(self, log_input: bool = True, full: bool = False, eps: float = 1e-8, reduction: str = "mean") -> None:
+        super().__init__(None, reduction)
+        self.log_input, self.full, self.eps = log_input, full, eps
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        """Two tensors of the same shape -> scalar, or that shape for reduction "none"."""
+        return F.poisson_nll_loss(x, target, self.log_input, self.full, self.eps, self.reduction)
+
+
+class HingeEmbeddingLoss(_Loss):
+    """x if the target is 1, max(0, margin - x) if it is -1."""
+
+    def __init__(self, margin: float = 1.0, reduction: str = "mean") -> None:
+        super().__init__(None, reduction)
+        self.margin = margin
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        """Two tensors of the same shape -> scalar, or that shape for reduction "none"."""
+        return F.hinge_embedding_loss(x, target, self.margin, self.reduction)
+
+
+class CosineEmbeddingLoss(_Loss):
+    """1 - cosine similarity if the target is 1, max(0, cosine similarity - margin) if it is -1."""
+
+    def __init__(self, margin: float = 0.0, reduction: str = "mean") -> None:
+        super().__init__(None, reduction)
+        self.margin = margin
+
+    def forward(self, a: Tensor, b: Tensor, target: Tensor) -> Tensor:
+        """(N, D), (N, D), (N,) or (D,), (D,), () -> scalar, or the target's shape for reduction "none"."""
+        return F.cosine_embedding_loss(a, b, target, self.margin, self.reduction)
+
+
+class MarginRankingLoss(_Loss):
+    """max(0, -target (a - b) + margin): a should rank above b if the target is 1, below b if it is -1."""
+
+    def __init__(self, margin: float = 0.0, reduction: str = "mean") -> None:
+        super().__init__(None, reduction)
+        self.margin = margin
+
+    def forward(self, a: Tensor, b: Tensor, target: Tensor) -> Tensor:
+        """Three tensors of the same shape -> scalar, or that shape for reduction "none"."""
+        return F.margin_ranking_loss(a, b, target, self.margin, self.reduction)
+
+
+class MultiLabelMarginLoss(_Loss):
+    """Sum over targets t and other classes i of max(0, 1 - (x[t] - x[i])), divided by the number of classes."""
+
+    def __init__(self, reduction: str = "mean") -> None:
+        super().__init__(None, reduction)
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        """(N, C) and class indices (N, C), terminated by the first -1 -> scalar, or (N,) for reduction "none"."""
+        return F.multilabel_margin_loss(x, target, self.reduction)
+
+
+class SoftMarginLoss(_Loss):
+    """log(1 + exp(-target x)), with targets 1 and -1."""
+
+    def __init__(self, reduction: str = "mean") -> None:
+        super().__init__(None, reduction)
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        """Two tensors of the same shape -> scalar, or that shape for reduction "none"."""
+        return F.soft_margin_loss(x, target, self.reduction)
+
+
+class MultiLabelSoftMarginLoss(_Loss):
+    """Mean over the classes of the binary cross entropy of logits, with targets 0 and 1; weight: (C,)."""
+
+    def __init__(self, weight: Tensor | None = None, reduction: str = "mean") -> None:
+        super().__init__(weight, reduction)
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        """(N, C) and (N, C) -> scalar, or (N,) for reduction "none"."""
+        return F.multilabel_soft_margin_loss(x, target, self.weight, self.reduction)
+
+
+class MultiMarginLoss(_Loss):
+    """Sum over the other classes of max(0, margin - x[target] + x[class])^p, divided by the number of classes."""
+
+    def __init__(self, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, reduction: str = "mean") -> None:
+        super().__init__(weight, reduction)
+        self.p, self.margin = p, margin
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        """(N, C) and class indices (N,) -> scalar, or (N,) for reduction "none"."""
+        return F.multi_margin_loss(x, target, self.p, self.margin, self.weight, self.reduction)
+
+
+class TripletMarginLoss(_Loss):
+    """max(0, distance to the positive - distance to the negative + margin), with p-norm distances.
+
+    swap: use the distance between positive and negative if it is less than that between anchor and negative.
+    """
+
+    def __init__(
+        self, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False, reduction: str = "mean"
+    ) -> None:
+        super().__init__(None, reduction)
+        self.margin, self.p, self.eps, self.swap = margin, p, eps, swap
+
+    def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+        """Three of (N, D) or (D,) -> scalar, or (N,) for reduction "none"."""
+        return F.triplet_margin_loss(
+            anchor, positive, negative, self.margin, self.p, self.eps, self.swap, self.reduction
+        )
+
+
+class TripletMarginWithDistanceLoss(_Loss):
+    """`TripletMarginLoss` with a custom distance function (default: `F.pairwise_distance`)."""
+
+    def __init__(
+        self,
+        *,
+        distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
+        margin: float = 1.0,
+        swap: bool = False,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(None, reduction)
+        self.distance_function, self.margin, self.swap = distance_function, margin, swap
+
+    def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+        """Three of (N, D) or (D,) -> scalar, or (N,) for reduction "none"."""
+        return F.triplet_margin_with_distance_loss(
+            anchor, positive, negative, distance_function=self.distance_function, margin=self.margin, swap=self.swap,
+            reduction=self.reduction,
+        )  # fmt: skip
+
+
+class CTCLoss(_Loss):
+    """Connectionist temporal classification: minus the log-probability of the targets over all alignments (Graves et
+    al., 2006).
+
+    blank: the class between labels; zero_infinity: targets too long for their input have zero loss and gradient.
+    """
+
+    def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False) -> None:
+        super().__init__(None, reduction)
+        self.blank, self.zero_infinity = blank, zero_infinity
+
+    def forward(self, log_probs: Tensor, targets: Any, input_lengths: Any, target_lengths: Any) -> Tensor:
+        """(T, N, C), targets (N, S) or concatenated, lengths (N,) -> scalar, or (N,) for reduction "none"."""
+        return F.ctc_loss(
+            log_probs, targets, input_lengths, target_lengths, self.blank, self.reduction, self.zero_infinity
+        )

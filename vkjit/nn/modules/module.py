@@ -1,0 +1,446 @@
+"""`Module`: base class of layers and models.
+
+Every parameter, buffer and child module is stored in the instance's dictionary, for fast attribute access, and in one
+of three registries that `__setattr__` and `__delattr__` keep consistent with it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from vkjit.backends.selection import device as open_device
+from vkjit.dtypes import DType
+from vkjit.errors import ArgumentError, DTypeError
+from vkjit.runtime.device import Device
+from vkjit.tensor.ops import creation
+from vkjit.tensor.tensor import Tensor
+
+from .. import constructor_arguments as description, meta_device, state
+from ..parameter import Parameter, replace_memory
+from . import hooks
+
+__all__ = ["Module"]
+
+M = TypeVar("M", bound="Module")
+
+
+class Module:
+    """Base class of layers and models, with parameters, buffers and child modules. Subclasses implement `forward`.
+
+    A `Parameter`, a `Module`, or a buffer (`register_buffer`) assigned as an attribute is listed, moved, saved and
+    loaded with the module. Calling `super().__init__()` is customary but not required.
+    """
+
+    training: bool
+    _parameters: dict[str, Parameter | None]
+    _buffers: dict[str, Tensor | None]
+    _modules: dict[str, Module | None]
+    _transient: set[str]
+    """Names of buffers that are not part of the state."""
+    _hooks: hooks.Hooks | None
+
+    def __new__(cls: type[M], *_: Any, **__: Any) -> M:
+        self = super().__new__(cls)
+        self.__dict__.update(
+            training=True, _parameters={}, _buffers={}, _transient=set(), _modules={}, _hooks=None
+        )  # fmt: skip
+        return self
+
+    def __init__(self) -> None:
+        pass
+
+    def _no_forward(self, *_: Any, **__: Any) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} has no forward(): write one that computes its result")
+
+    forward: Callable[..., Any] = _no_forward
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run `forward` with the registered hooks."""
+        if self._hooks is None:
+            return self.forward(*args, **kwargs)
+        return self._hooks.call(self, args, kwargs)
+
+    # -- attributes
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        registries: tuple[dict[str, Any], ...] = (self._parameters, self._buffers, self._modules)
+        home: Any = None
+        if isinstance(value, Parameter):
+            home = self._parameters
+        elif isinstance(value, Module):
+            home = self._modules
+        elif name in self._buffers and (value is None or isinstance(value, Tensor)):
+            home = self._buffers
+        elif value is None:
+            home = next((r for r in registries if name in r), None)
+        elif name in self._parameters and isinstance(value, Tensor):
+            raise ArgumentError(
+                f"{type(self).__name__}.{name} is a parameter, found a plain tensor: wrap it in vk.nn.Parameter(...)"
+            )
+        else:
+            kinds = ("parameter, a vk.nn.Parameter", "buffer, a tensor", "child, a vk.nn.Module")
+            kind = next((k for k, r in zip(kinds, registries, strict=True) if name in r), None)
+            if kind is not None:
+                raise ArgumentError(f"{type(self).__name__}.{name} is a {kind} or None, found {type(value).__name__}")
+        for registry in registries:
+            if registry is not home:
+                registry.pop(name, None)
+        if home is not self._buffers:
+            self._transient.discard(name)
+        if home is not None:
+            home[name] = value
+        object.__setattr__(self, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        for registry in (self._parameters, self._buffers, self._modules):
+            registry.pop(name, None)
+        self._transient.discard(name)
+        object.__delattr__(self, name)
+
+    def _check_name(self, name: str, registry: Mapping[str, Any]) -> None:
+        if not isinstance(name, str) or not name or "." in name:
+            raise ArgumentError(f"a name is a string without dots and not empty, found {name!r}")
+        if name not in registry and hasattr(self, name):
+            raise ArgumentError(f"{type(self).__name__} has an attribute {name!r} already: choose another name")
+
+    def register_parameter(self, name: str, param: Parameter | None) -> None:
+        """Add a parameter, or None if the layer has none of that name."""
+        self._check_name(name, self._parameters)
+        if param is not None and not isinstance(param, Parameter):
+            raise ArgumentError(f"register_parameter({name!r}) takes a vk.nn.Parameter, found {type(param).__name__}")
+        self._parameters[name] = param
+        object.__setattr__(self, name, param)
+
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """Add a tensor that is moved with the module but not learned. It is part of the state only if persistent."""
+        self._check_name(name, self._buffers)
+        if tensor is not None and not isinstance(tensor, Tensor):
+            raise ArgumentError(f"register_buffer({name!r}) takes a tensor, found {type(tensor).__name__}")
+        self._buffers[name] = tensor
+        (self._transient.discard if persistent else self._transient.add)(name)
+        object.__setattr__(self, name, tensor)
+
+    def add_module(self, name: str, module: Module | None) -> None:
+        """Add a child module."""
+        self._check_name(name, self._modules)
+        if module is not None and not isinstance(module, Module):
+            raise ArgumentError(f"a child of a module is a vk.nn.Module, found {type(module).__name__}")
+        self._modules[name] = module
+        object.__setattr__(self, name, module)
+
+    register_module = add_module
+
+    # -- members
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        """Yield the direct children with their names, each once."""
+        seen: set[int] = set()
+        for name, child in self._modules.items():
+            if child is not None and id(child) not in seen:
+                seen.add(id(child))
+                yield name, child
+
+    def children(self) -> Iterator[Module]:
+        """Yield the direct children."""
+        return (child for _, child in self.named_children())
+
+    def named_modules(
+        self, memo: set[int] | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Module]]:
+        """Yield this module (named "") and all descendants with dotted names."""
+        seen = set() if memo is None else memo
+        if id(self) in seen:
+            return
+        if remove_duplicate:
+            seen.add(id(self))
+        yield prefix, self
+        for name, child in self._modules.items():
+            if child is not None:
+                yield from child.named_modules(seen, f"{prefix}.{name}" if prefix else name, remove_duplicate)
+
+    def modules(self) -> Iterator[Module]:
+        """Yield this module and all descendants."""
+        return (module for _, module in self.named_modules())
+
+    def _named_members(
+        self, registry: str, prefix: str, recurse: bool, remove_duplicate: bool
+    ) -> Iterator[tuple[str, Any]]:
+        seen: set[int] = set()
+        owners = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate) if recurse else [(prefix, self)]
+        for place, module in owners:
+            for name, member in getattr(module, registry).items():
+                if member is None or (remove_duplicate and id(member) in seen):
+                    continue
+                seen.add(id(member))
+                yield (f"{place}.{name}" if place else name), member
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Parameter]]:
+        """Yield the parameters with dotted names; a shared one appears only under its first name."""
+        return self._named_members("_parameters", prefix, recurse, remove_duplicate)
+
+    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
+        """Yield the parameters, each once."""
+        return (p for _, p in self.named_parameters(recurse=recurse))
+
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """Yield the buffers with dotted names."""
+        for module in self.modules() if recurse else (self,):
+            module._settle()
+        return self._named_members("_buffers", prefix, recurse, remove_duplicate)
+
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
+        """Yield the buffers, each once."""
+        return (b for _, b in self.named_buffers(recurse=recurse))
+
+    def _descend(self, target: str, owner: str) -> Module:
+        module: Module = self
+        for position, part in enumerate(parts := target.split(".") if target else []):
+            child = module._modules.get(part)
+            if child is None:
+                place = ".".join(parts[:position]) or type(self).__name__
+                raise ArgumentError(f"{owner}: {place} has no child {part!r}, only {sorted(module._modules) or 'none'}")
+            module = child
+        return module
+
+    def get_submodule(self, target: str) -> Module:
+        """Return the descendant with a dotted name; "" is this module."""
+        return self._descend(target, f"get_submodule({target!r})")
+
+    def get_parameter(self, target: str) -> Parameter:
+        """Return the parameter with a dotted name."""
+        place, _, name = target.rpartition(".")
+        owner = self._descend(place, f"get_parameter({target!r})")
+        parameter = owner._parameters.get(name)
+        if parameter is None:
+            raise ArgumentError(
+                f"get_parameter({target!r}): there is no such parameter, only {sorted(owner._parameters)}"
+            )
+        return parameter
+
+    def get_buffer(self, target: str) -> Tensor:
+        """Return the buffer with a dotted name."""
+        place, _, name = target.rpartition(".")
+        owner = self._descend(place, f"get_buffer({target!r})")
+        owner._settle()
+        buffer = owner._buffers.get(name)
+        if buffer is None:
+            raise ArgumentError(f"get_buffer({target!r}): there is no such buffer, only {sorted(owner._buffers)}")
+        return buffer
+
+    # -- modes, gradients, moves
+
+    def train(self: M, mode: bool = True) -> M:
+        """Set this module and all descendants to training mode (dropout, batch statistics); `train(False)` is `eval()`."""
+        for module in self.modules():
+            module.__dict__["training"] = mode
+        return self
+
+    def eval(self: M) -> M:
+        """Set this module and all descendants to inference mode."""
+        return self.train(False)
+
+    def requires_grad_(self: M, requires_grad: bool = True) -> M:
+        """Freeze (False) or unfreeze all parameters."""
+        for parameter in self.parameters():
+            parameter.requires_grad_(requires_grad)
+        return self
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clear the gradients of all parameters, or set them to zero."""
+        for parameter in self.parameters():
+            if set_to_none:
+                parameter.meta.grad = None
+            elif parameter.meta.grad is not None:
+                parameter.meta.grad = creation.zeros_like(parameter)
+
+    def apply(self: M, fn: Callable[[Module], Any]) -> M:
+        """Call fn on all descendants, then on this module."""
+        for child in self.children():
+            child.apply(fn)
+        fn(self)
+        return self
+
+    def to(self: M, *targets: Any, dtype: Any = None, device: Any = None) -> M:
+        """Move parameters and buffers to a device, and convert float ones to a float type: `model.to("cpu")`.
+
+        Parameters remain the same objects, so existing optimizers keep working; the state of these is not moved.
+        """
+        for target in targets:
+            if isinstance(target, Tensor):
+                dtype, device = target.dtype, target.device
+            elif isinstance(target, (Device, int, str)) and not _is_dtype(target):
+                device = target
+            elif target is not None:
+                dtype = target
+        element = None if dtype is None else creation.as_dtype(dtype)
+        if element is not None and not element.is_float:
+            raise DTypeError(f"a module's parameters can be of a float type, found {element!r}")
+        place = None if device is None else open_device(device)
+        for module in self.modules():
+            for registry in (module._parameters, module._buffers):
+                for tensor in registry.values():
+                    if tensor is not None:
+                        _convert(tensor, element, place)
+        return self
+
+    def to_empty(self: M, *, device: Any = None) -> M:
+        """Allocate new, uninitialized memory on a device for parameters and buffers."""
+        meta_device.to_empty(self, open_device(device), only_meta=False)
+        return self
+
+    def materialize(self: M, device: Any = None, state: Mapping[str, Any] | None = None) -> M:
+        """Allocate memory on a device for a model built on the device "meta", and set its values.
+
+        Values come from `state`, or without one from each layer's `reset_parameters`. Raises ArgumentError for
+        parameters that get a value from neither, before anything is changed.
+        """
+        meta_device.materialize(self, open_device(device), state)
+        return self
+
+    def cpu(self: M) -> M:
+        """Move to the device "cpu"."""
+        return self.to(device="cpu")
+
+    def float(self: M) -> M:
+        """Convert all float parameters and buffers to f32."""
+        return self.to(dtype="f32")
+
+    def half(self: M) -> M:
+        """Convert all float parameters and buffers to f16."""
+        return self.to(dtype="f16")
+
+    def bfloat16(self: M) -> M:
+        """Convert all float parameters and buffers to bf16."""
+        return self.to(dtype="bf16")
+
+    def double(self: M) -> M:
+        """Convert all float parameters and buffers to f64."""
+        return self.to(dtype="f64")
+
+    # -- state
+
+    def state_dict(self, *, prefix: str = "", keep_vars: bool = False) -> dict[str, Tensor]:
+        """Return parameters and persistent buffers by dotted name (PyTorch's names).
+
+        The tensors share memory with the module but are detached from the tape; with keep_vars, they are the parameters
+        and buffers themselves.
+        """
+        return state.collect(self, prefix, keep_vars)
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> state.Incompatible:
+        """Copy values into parameters and buffers, converted to their types; return the missing and the unexpected
+        names.
+
+        Values are tensors, or NumPy or PyTorch arrays. assign: parameters and buffers take over the tensors' memory,
+        type and device instead of copying.
+
+        Mismatched shapes are an error, and with strict so are missing or unexpected names. The ArgumentError lists all
+        of them, and nothing is changed.
+        """
+        return state.load(self, state_dict, strict, assign)
+
+    def _settle(self) -> None:
+        """Write values that a layer caches into its buffers. Called before the state is read."""
+
+    def constructor_arguments(self) -> dict[str, Any]:
+        """Return the constructor arguments, by name, that recreate this module for `nn.to_config`; those of `*args`
+        under "*".
+
+        The default implementation reads the attributes of the same names and raises ArgumentError if one is missing.
+        Override it in modules that store an argument differently.
+        """
+        return description.arguments_of(self)
+
+    # -- hooks
+
+    def _own_hooks(self) -> hooks.Hooks:
+        if self._hooks is None:
+            self.__dict__["_hooks"] = hooks.Hooks()
+        assert self._hooks is not None
+        return self._hooks
+
+    def register_forward_pre_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> hooks.Handle:
+        """Call hook(module, args) before `forward`. A result other than None replaces the arguments.
+
+        prepend: call it before the existing hooks. with_kwargs: call hook(module, args, kwargs), which returns None or
+        (args, kwargs).
+        """
+        return hooks.Handle(self._own_hooks().before, hook, prepend, with_kwargs)
+
+    def register_forward_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> hooks.Handle:
+        """Call hook(module, args, output) after `forward`. A result other than None replaces the output.
+
+        prepend: call it before the existing hooks. with_kwargs: call hook(module, args, kwargs, output).
+        """
+        return hooks.Handle(self._own_hooks().after, hook, prepend, with_kwargs)
+
+    def register_full_backward_hook(self, hook: Callable[[Module, Any, Any], Any]) -> hooks.Handle:
+        """Call hook(module, grad_input, grad_output) in backward; both are tuples, with None where there is no
+        gradient.
+
+        The hook runs when the gradients of all inputs that require one have arrived. If exactly one input requires a
+        gradient, a result other than None replaces the gradients of the inputs.
+        """
+        return hooks.Handle(self._own_hooks().backward, hook)
+
+    # -- text
+
+    def extra_repr(self) -> str:
+        """Return the text between the parentheses of the layer's repr."""
+        return ""
+
+    def _get_name(self) -> str:
+        return type(self).__name__
+
+    def __repr__(self) -> str:
+        extra = self.extra_repr().split("\n") if self.extra_repr() else []
+        lines = [f"({name}): " + repr(child).replace("\n", "\n  ") for name, child in self._modules.items()]
+        if len(extra) == 1 and not lines:
+            return f"{self._get_name()}({extra[0]})"
+        body = "".join(f"\n  {line}" for line in [*extra, *lines])
+        return f"{self._get_name()}({body}\n)" if body else f"{self._get_name()}()"
+
+    def __deepcopy__(self: M, memo: dict[int, Any]) -> M:
+        copied = type(self).__new__(type(self))
+        memo[id(self)] = copied
+        for name, value in self.__dict__.items():
+            copied.__dict__[name] = _copied(value, memo)
+        return copied
+
+
+def _copied(value: Any, memo: dict[int, Any]) -> Any:
+    """Deep copy in which tensors get their own memory."""
+    if isinstance(value, Tensor) and not isinstance(value, Parameter):
+        if id(value) not in memo:
+            memo[id(value)] = value.detach().clone()
+        return memo[id(value)]
+    if type(value) is dict:
+        return {key: _copied(item, memo) for key, item in value.items()}
+    return copy.deepcopy(value, memo)
+
+
+def _is_dtype(target: Any) -> bool:
+    from vkjit import dtypes
+
+    return isinstance(target, str) and target in dtypes.by_name
+
+
+def _convert(tensor: Tensor, element: DType | None, place: Device | None) -> None:
+    dtype = element if element is not None and tensor.dtype.is_float else tensor.dtype
+    target = place if place is not None else tensor.device
+    if dtype is tensor.dtype and target is tensor.device:
+        return
+    moved = tensor.detach().to(dtype=dtype, device=target)
+    replace_memory(tensor, moved)

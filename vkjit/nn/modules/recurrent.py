@@ -1,0 +1,315 @@
+"""Recurrent layers (RNN, LSTM, GRU) and their single-step cells.
+
+The input projection of a layer is one matrix product over the whole sequence; only the state-dependent part runs step
+by step. Names, shapes and the order of gates are PyTorch's.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from vkjit import dtypes
+from vkjit.errors import ArgumentError, ShapeError
+from vkjit.tensor.ops import copies, creation, views
+from vkjit.tensor.tensor import Tensor
+
+from .. import functional as F, init
+from ..parameter import Parameter
+from .module import Module
+
+__all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"]
+
+State = Any
+"""A tensor, or for LSTM a pair (hidden, cell)."""
+
+_GATES = {"rnn": 1, "lstm": 4, "gru": 3}
+
+
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Any:
+    return F.linear(x, weight, bias)
+
+
+def _step(kind: str, given: Any, state: State, weight: Tensor, bias: Tensor | None, projection: Tensor | None) -> State:
+    """Return the next state from the current one and `given`, the projected input; kind: "tanh", "relu", "lstm", "gru"."""
+    hidden = state[0] if kind == "lstm" else state
+    moved = _linear(hidden, weight, bias)
+    if kind == "tanh":
+        return (given + moved).tanh()
+    if kind == "relu":
+        return (given + moved).relu()
+    if kind == "lstm":
+        i, f, g, o = views.chunk(given + moved, 4, -1)
+        cell = f.sigmoid() * state[1] + i.sigmoid() * g.tanh()
+        output = o.sigmoid() * cell.tanh()
+        return (output if projection is None else F.linear(output, projection)), cell
+    r, z, n = views.chunk(given, 3, -1)
+    hr, hz, hn = views.chunk(moved, 3, -1)
+    update, fresh = (z + hz).sigmoid(), (n + (r + hr).sigmoid() * hn).tanh()
+    return fresh + update * (hidden - fresh)
+
+
+def _uniform(module: Module, hidden: int) -> None:
+    bound = 1 / math.sqrt(hidden) if hidden else 0.0
+    for parameter in module.parameters():
+        init.uniform_(parameter, -bound, bound)
+
+
+class _Recurrent(Module):
+    """Base class of layers over sequences.
+
+    weight_ih_l[k]: (gates * hidden_size, inputs of layer k), weight_hh_l[k]: (gates * hidden_size, hidden_size, or
+    proj_size if set), bias_ih_l[k] and bias_hh_l[k]: (gates * hidden_size,); those of the reverse direction have the
+    suffix `_reverse`. All are initialized uniformly within +-1/sqrt(hidden_size). dropout applies between layers in
+    training.
+    """
+
+    kind: str
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: Any = None,
+        dtype: Any = dtypes.f32,
+    ) -> None:
+        super().__init__()
+        if hidden_size < 1 or num_layers < 1 or not 0 <= proj_size < hidden_size:
+            raise ArgumentError(
+                f"{type(self).__name__} needs hidden_size and num_layers of at least 1 and proj_size below hidden_size, "
+                f"found {hidden_size}, {num_layers}, {proj_size}"
+            )
+        if not 0 <= dropout <= 1:
+            raise ArgumentError(f"a dropout probability lies in [0, 1], found {dropout}")
+        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        self.bias, self.batch_first, self.dropout = bias, batch_first, float(dropout)
+        self.bidirectional, self.proj_size = bidirectional, proj_size
+        rows, width = _GATES[self._family] * hidden_size, proj_size or hidden_size
+        for layer in range(num_layers):
+            inputs = input_size if layer == 0 else width * (2 if bidirectional else 1)
+            for suffix in self._suffixes(layer):
+                shapes: dict[str, tuple[int, ...]] = {
+                    f"weight_ih_{suffix}": (rows, inputs),
+                    f"weight_hh_{suffix}": (rows, width),
+                }
+                if bias:
+                    shapes |= {f"bias_ih_{suffix}": (rows,), f"bias_hh_{suffix}": (rows,)}
+                if proj_size:
+                    shapes[f"weight_hr_{suffix}"] = (proj_size, hidden_size)
+                for name, shape in shapes.items():
+                    setattr(self, name, Parameter(creation.empty(shape, dtype=dtype, device=device)))
+        self.reset_parameters()
+
+    @property
+    def _family(self) -> str:
+        return self.kind if self.kind in _GATES else "rnn"
+
+    def _suffixes(self, layer: int) -> list[str]:
+        return [f"l{layer}", f"l{layer}_reverse"] if self.bidirectional else [f"l{layer}"]
+
+    def reset_parameters(self) -> None:
+        """Reinitialize all parameters."""
+        _uniform(self, self.hidden_size)
+
+    def forward(self, x: Tensor, hx: State = None) -> tuple[Tensor, State]:
+        """(L, N, input_size) and an initial state (directions * layers, N, width) -> (L, N, directions * width) and the
+        final state.
+
+        batch_first: (N, L, input_size). Without N the input is a single sequence. The initial state defaults to zeros.
+        """
+        single = x.ndim == 2
+        if x.ndim not in (2, 3) or x.shape[-1] != self.input_size:
+            raise ShapeError(
+                f"{type(self).__name__} takes 2 or 3 axes, the last of size {self.input_size}, found shape {x.shape}"
+            )
+        if single:
+            x = views.unsqueeze(x, 1)
+        elif self.batch_first:
+            x = views.transpose(x, 0, 1)
+        states = self._first_states(x, hx, single)
+        last: list[State] = []
+        for layer in range(self.num_layers):
+            if layer and self.dropout and self.training:
+                x = F.dropout(x, self.dropout, True)
+            sides = []
+            for suffix in self._suffixes(layer):
+                outputs, state = self._run(x, states[len(last)], suffix)
+                sides.append(outputs)
+                last.append(state)
+            x = copies.cat(sides, -1) if len(sides) > 1 else sides[0]
+        if single:
+            x = views.squeeze(x, 1)
+        elif self.batch_first:
+            x = views.transpose(x, 0, 1)
+        return x, self._stacked(last, single)
+
+    def _first_states(self, x: Tensor, hx: State, single: bool) -> list[State]:
+        count = self.num_layers * (2 if self.bidirectional else 1)
+        widths = [self.proj_size or self.hidden_size] + ([self.hidden_size] if self.kind == "lstm" else [])
+        if hx is None:
+            zeros = [creation.zeros(x.shape[1], width, dtype=x.dtype, device=x.device) for width in widths]
+            return [tuple(zeros) if self.kind == "lstm" else zeros[0]] * count
+        parts = tuple(hx) if self.kind == "lstm" else (hx,)
+        for part, width in zip(parts, widths, strict=True):
+            expected = (count, width) if single else (count, x.shape[1], width)
+            if part.shape != expected:
+                raise ShapeError(f"{type(self).__name__}: the state has shape {part.shape}, expected {expected}")
+        wide = [views.unsqueeze(part, 1) if single else part for part in parts]
+        return [tuple(w[i] for w in wide) if self.kind == "lstm" else wide[0][i] for i in range(count)]
+
+    def _stacked(self, last: list[State], single: bool) -> State:
+        parts = list(zip(*last, strict=True)) if self.kind == "lstm" else [last]
+        stacked: list[Any] = [copies.stack(list(part)) for part in parts]
+        states = [views.squeeze(s, 1) if single else s for s in stacked]
+        return tuple(states) if self.kind == "lstm" else states[0]
+
+    def _run(self, x: Tensor, state: State, suffix: str) -> tuple[Tensor, State]:
+        """Run one direction of one layer over a sequence (L, N, inputs)."""
+        get: Any = self._parameters.get
+        given: Any = _linear(x, get(f"weight_ih_{suffix}"), get(f"bias_ih_{suffix}"))
+        weight, bias, projection = (get(f"{name}_{suffix}") for name in ("weight_hh", "bias_hh", "weight_hr"))
+        steps = range(x.shape[0])
+        outputs: list[Any] = [None] * len(steps)
+        for t in reversed(steps) if suffix.endswith("_reverse") else steps:
+            state = _step(self.kind, given[t], state, weight, bias, projection)
+            outputs[t] = state[0] if self.kind == "lstm" else state
+        if not outputs:
+            return given[:, :, : self.proj_size or self.hidden_size], state
+        return copies.stack(outputs), state
+
+    def extra_repr(self) -> str:
+        """Return the options shown by `repr`."""
+        text = f"{self.input_size}, {self.hidden_size}"
+        for name, default in (
+            ("proj_size", 0), ("num_layers", 1), ("bias", True), ("batch_first", False), ("dropout", 0),
+            ("bidirectional", False),
+        ):  # fmt: skip
+            if getattr(self, name) != default:
+                text += f", {name}={getattr(self, name)}"
+        return text
+
+
+class RNN(_Recurrent):
+    """Elman RNN: h' = tanh(W_ih x + b_ih + W_hh h + b_hh) along a sequence; nonlinearity="relu" replaces tanh."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: Any = None,
+        dtype: Any = dtypes.f32,
+    ) -> None:
+        if nonlinearity not in ("tanh", "relu"):
+            raise ArgumentError(f'nonlinearity is "tanh" or "relu", found {nonlinearity!r}')
+        self.kind = self.nonlinearity = nonlinearity
+        super().__init__(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size, device, dtype
+        )
+
+
+class LSTM(_Recurrent):
+    """Long short-term memory, with gates i, f, g, o of W_ih x + b_ih + W_hh h + b_hh.
+
+    c' = sigmoid(f) c + sigmoid(i) tanh(g), h' = sigmoid(o) tanh(c'). The state is a pair (h, c). proj_size: h is
+    multiplied by weight_hr_l[k] (proj_size, hidden_size).
+    """
+
+    kind = "lstm"
+
+
+class GRU(_Recurrent):
+    """Gated recurrent unit, with gates r, z, n.
+
+    n = tanh(W_in x + b_in + sigmoid(r) (W_hn h + b_hn)), h' = (1 - sigmoid(z)) n + sigmoid(z) h.
+    """
+
+    kind = "gru"
+
+
+class _Cell(Module):
+    """One step of a recurrent layer, with the layer's weight_ih, weight_hh, bias_ih and bias_hh."""
+
+    kind: str
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = dtypes.f32
+    ) -> None:
+        super().__init__()
+        self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
+        rows = _GATES[self.kind if self.kind in _GATES else "rnn"] * hidden_size
+        shapes: dict[str, tuple[int, ...]] = {"weight_ih": (rows, input_size), "weight_hh": (rows, hidden_size)}
+        for name, shape in shapes.items():
+            setattr(self, name, Parameter(creation.empty(shape, dtype=dtype, device=device)))
+        for name in ("bias_ih", "bias_hh"):
+            parameter = Parameter(creation.empty(rows, dtype=dtype, device=device)) if bias else None
+            self.register_parameter(name, parameter)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Reinitialize all parameters."""
+        _uniform(self, self.hidden_size)
+
+    def forward(self, x: Tensor, hx: State = None) -> State:
+        """(N, input_size) or (input_size,), and a state (N, hidden_size) or (hidden_size,) -> the next state."""
+        if x.ndim not in (1, 2) or x.shape[-1] != self.input_size:
+            raise ShapeError(
+                f"{type(self).__name__} takes (N, {self.input_size}) or ({self.input_size},), found shape {x.shape}"
+            )
+        if hx is None:
+            zeros = creation.zeros((*x.shape[:-1], self.hidden_size), dtype=x.dtype, device=x.device)
+            hx = (zeros, zeros) if self.kind == "lstm" else zeros
+        get: Any = self._parameters.get
+        given = _linear(x, get("weight_ih"), get("bias_ih"))
+        return _step(self.kind, given, hx, get("weight_hh"), get("bias_hh"), None)
+
+    def extra_repr(self) -> str:
+        """Return the options shown by `repr`."""
+        return f"{self.input_size}, {self.hidden_size}" + ("" if self.bias else ", bias=False")
+
+
+class RNNCell(_Cell):
+    """One step of `RNN`."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        nonlinearity: str = "tanh",
+        device: Any = None,
+        dtype: Any = dtypes.f32,
+    ) -> None:
+        if nonlinearity not in ("tanh", "relu"):
+            raise ArgumentError(f'nonlinearity is "tanh" or "relu", found {nonlinearity!r}')
+        self.kind = self.nonlinearity = nonlinearity
+        super().__init__(input_size, hidden_size, bias, device, dtype)
+
+    def extra_repr(self) -> str:
+        """Return the options shown by `repr`."""
+        text = super().extra_repr()
+        return text if self.nonlinearity == "tanh" else f"{text}, nonlinearity={self.nonlinearity}"
+
+
+class LSTMCell(_Cell):
+    """One step of `LSTM`: a pair (h, c) -> the next pair."""
+
+    kind = "lstm"
+
+
+class GRUCell(_Cell):
+    """One step of `GRU`."""
+
+    kind = "gru"

@@ -1,9 +1,0 @@
-"""Utilities under PyTorch's name `nn.utils`."""
-
-from ..optim.clipping import clip_grad_norm_, clip_grad_value_
-from .fusing import fuse_conv_bn_eval, fuse_linear_bn_eval, parameters_to_vector, vector_to_parameters
-
-__all__ = [
-    "clip_grad_norm_", "clip_grad_value_", "fuse_conv_bn_eval", "fuse_linear_bn_eval", "parameters_to_vector",
-    "vector_to_parameters",
-]  # fmt: skip

@@ -1,0 +1,9 @@
+"""Utilities under PyTorch's name `nn.utils`."""
+
+from .clip_grad import clip_grad_norm_, clip_grad_value_
+from .fusion import fuse_conv_bn_eval, fuse_linear_bn_eval, parameters_to_vector, vector_to_parameters
+
+__all__ = [
+    "clip_grad_norm_", "clip_grad_value_", "fuse_conv_bn_eval", "fuse_linear_bn_eval", "parameters_to_vector",
+    "vector_to_parameters",
+]  # fmt: skip

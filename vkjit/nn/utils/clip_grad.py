@@ -1,0 +1,67 @@
+"""Gradient clipping by total norm or by value.
+
+Nothing waits for the device, except `clip_grad_norm_` with error_if_nonfinite.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from vkjit.errors import ArgumentError
+from vkjit.tensor.autograd.mode import no_grad
+from vkjit.tensor.ops import arithmetic, copies, creation, elementwise, reductions
+from vkjit.tensor.tensor import Tensor
+
+__all__ = ["clip_grad_norm_", "clip_grad_value_", "total_norm"]
+
+
+def _with_gradients(parameters: Iterable[Tensor] | Tensor) -> list[Tensor]:
+    given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    return [p for p in given if p.grad is not None]
+
+
+def total_norm(tensors: Iterable[Tensor], norm_type: float = 2.0) -> Tensor:
+    """Return the norm of all elements of all tensors, 0-d: the p-norm, or the largest absolute value for inf."""
+    parts = [elementwise.abs(t) for t in tensors]
+    if not parts:
+        return creation.zeros(())
+    if norm_type == math.inf:
+        return reductions.amax(copies.stack([reductions.amax(part) for part in parts]))
+    if norm_type <= 0:
+        raise ArgumentError(f"norm_type is above 0 or inf, found {norm_type}")
+    powers = copies.stack([reductions.sum(arithmetic.pow(part, float(norm_type))) for part in parts])
+    return arithmetic.pow(reductions.sum(powers), 1.0 / norm_type)
+
+
+def clip_grad_norm_(
+    parameters: Iterable[Tensor] | Tensor,
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+) -> Tensor:
+    """Scale all gradients by one factor so that their total norm is at most max_norm. Return the norm before clipping,
+    0-d.
+
+    error_if_nonfinite: raise ArgumentError if that norm is infinite or NaN. The check waits for the device.
+    """
+    chosen = _with_gradients(parameters)
+    with no_grad():
+        norm = total_norm((p.grad for p in chosen if p.grad is not None), norm_type)
+        if error_if_nonfinite and not math.isfinite(norm.item()):
+            raise ArgumentError(f"the total norm of the gradients is {norm.item()}: they can't be clipped")
+        factor = arithmetic.clamp(arithmetic.true_divide(float(max_norm), arithmetic.add(norm, 1e-6)), max=1.0)
+        for parameter in chosen:
+            # out of place, because two parameters may share one gradient tensor
+            parameter.meta.grad = arithmetic.mul(parameter.grad, factor)
+    return norm
+
+
+def clip_grad_value_(parameters: Iterable[Tensor] | Tensor, clip_value: float) -> None:
+    """Clamp every element of every gradient to [-clip_value, clip_value]."""
+    if clip_value < 0:
+        raise ArgumentError(f"clip_value is at least 0, found {clip_value}")
+    with no_grad():
+        for parameter in _with_gradients(parameters):
+            assert parameter.grad is not None
+            parameter.meta.grad = arithmetic.clamp(parameter.grad, -float(clip_value), float(clip_value))

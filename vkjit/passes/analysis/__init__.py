@@ -1,0 +1,1 @@
+"""Analyses: facts about the IR that transforms rely on. They change nothing."""

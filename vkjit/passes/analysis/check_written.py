@@ -1,0 +1,76 @@
+"""Reject kernels that provably read uninitialized shared or local memory.
+
+Raises CompileError for
+
+1. an array that is read but never written, and
+2. an array of the kernel whose first access in program order is a load outside of loops: no store can precede it.
+
+A load whose result is only the vector operand of `vec_insert` doesn't count as a read. Arrays passed to device
+functions or reinterpreted are left to the sanitizer. The module stays unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from vkjit.errors import CompileError, Note
+from vkjit.ir.core import Function, Module, Op, Region
+from vkjit.ir.ops import OpName
+from vkjit.ir.rewrite import LOOPS
+
+__all__ = ["CheckWritten"]
+
+_NO_ACCESS: frozenset[OpName] = frozenset({"extent", "stride"})
+
+
+@dataclass(frozen=True, slots=True)
+class CheckWritten:
+    """Raise CompileError for provable reads of uninitialized shared or local memory."""
+
+    name: ClassVar[str] = "check_written"
+
+    def run(self, module: Module) -> Module:
+        for function in module.all_functions():
+            _check(function, function is module.kernel)
+        return module
+
+
+def _check(function: Function, is_kernel: bool) -> None:
+    allocations = [op for op in function.body.walk() if op.name in ("shared", "local")]
+    if not allocations:
+        return
+    accesses = list(_in_order(function.body, False))
+    read_values = {value for op, _ in accesses for value in op.operands[op.name == "vec_insert" :]}
+    for allocation in allocations:
+        array = allocation.result
+        uses = [(op, looped) for op, looped in accesses if array in op.operands and op.name not in _NO_ACCESS]
+        uses = [(op, looped) for op, looped in uses if op.name != "load" or op.result in read_values]
+        names = {op.name for op, _ in uses}
+        if not uses or "load" not in names or not names <= {"load", "store"} | _ATOMICS:
+            continue
+        first, looped = uses[0]
+        if names == {"load"} or (is_kernel and first.name == "load" and not looped):
+            raise _error(allocation, next(op for op, _ in uses if op.name == "load"), never=names == {"load"})
+
+
+_ATOMICS: frozenset[OpName] = frozenset({"atomic", "atomic_cas", "atomic_load", "atomic_store"})
+
+
+def _in_order(region: Region, looped: bool) -> Iterator[tuple[Op, bool]]:
+    """Yield all operations in program order, each with True if it is inside a loop."""
+    for op in region.ops:
+        yield op, looped
+        for inner in op.regions:
+            yield from _in_order(inner, looped or op.name in LOOPS)
+
+
+def _error(allocation: Op, read: Op, *, never: bool) -> CompileError:
+    place = "shared memory" if allocation.name == "shared" else "a local array"
+    when = "nothing is ever written to it" if never else "nothing was written to it before"
+    hint = "store into each element that is read, first: s[i] = 0"
+    if allocation.name == "shared":
+        hint += ", then vk.barrier()"
+    note = Note(allocation.loc, "it is made here")
+    return CompileError(f"{place} is read, and {when}", read.loc, hint=hint, notes=(note,))

@@ -1,0 +1,156 @@
+"""Linear forms of integers, constant + coefficient * atom + ..., and their known trailing zero bits.
+
+Callers pass each operation of a function to the analysis once, in program order. It finds the form of each index
+value (`index` or i32), exact modulo 2**width, and the number of known trailing zeros of any integer. If the forms of
+two values differ only in their constants, the values differ by exactly that. A sum of more than `MOST_ATOMS` atoms is
+itself an atom.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from vkjit.ir.core import Op, Value
+from vkjit.ir.ops import OpName
+from vkjit.ir.rewrite import constant_of, is_constant
+from vkjit.ir.types import I32, INDEX, Scalar
+
+__all__ = ["Form", "LinearForms"]
+
+MOST_ATOMS = 8
+_REMAINDERS: frozenset[OpName] = frozenset({"floormod", "truncrem", "and"})
+_ALL_ZERO = 32
+"""The trailing zeros of the number 0, and the maximum that is tracked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A linear form: constant + sum of coefficient * atom. No coefficient is 0."""
+
+    constant: int
+    atoms: frozenset[tuple[Value, int]] = frozenset()
+
+    def plus(self, other: Form, factor: int) -> Form:
+        """Return self + factor * other."""
+        total = dict(self.atoms)
+        for atom, coefficient in other.atoms:
+            total[atom] = total.get(atom, 0) + factor * coefficient
+        kept = frozenset((atom, coefficient) for atom, coefficient in total.items() if coefficient)
+        return Form(self.constant + factor * other.constant, kept)
+
+
+@dataclass(slots=True)
+class LinearForms:
+    """The analysis of one function.
+
+    `zeros` holds known trailing zeros; callers may add what they know of values before these are used.
+    """
+
+    forms: dict[Value, Form] = field(default_factory=dict)
+    zeros: dict[Value, int] = field(default_factory=dict)
+
+    def of(self, value: Value) -> Form:
+        """Return the form of a value; one that wasn't noted is an atom."""
+        form = self.forms.get(value)
+        if form is not None:
+            return form
+        return Form(int(constant_of(value))) if is_constant(value) else Form(0, frozenset({(value, 1)}))
+
+    def low_zeros(self, value: Value) -> int:
+        """Return the number of known trailing zeros of an integer."""
+        if is_constant(value):
+            return _trailing_zeros(int(constant_of(value)))
+        return self.zeros.get(value, 0)
+
+    def atoms_zeros(self, form: Form) -> int:
+        """Return the number of known trailing zeros of a form without its constant."""
+        zeros = [self.low_zeros(atom) + _trailing_zeros(coefficient) for atom, coefficient in form.atoms]
+        return min(zeros, default=_ALL_ZERO)
+
+    def note(self, op: Op) -> None:
+        """Analyze the result of an operation, or the induction variable of a `for`, from the operands."""
+        if op.name == "for":
+            self.zeros[op.regions[0].args[0]] = min(self.low_zeros(op.operands[0]), self.low_zeros(op.operands[2]))
+        elif len(op.results) == 1 and _is_integer(op.result):
+            self._zeros_of(op)
+            if op.result.type in (INDEX, I32):
+                self._form_of(op)
+
+    def assume(self, op: Op) -> None:
+        """Learn the trailing zeros of x from `assume x % c == 0` or `assume x & c == 0`.
+
+        The caller must undo this at the end of the region in which the assumption holds.
+        """
+        test = op.operands[0].op
+        if test is None or test.name != "eq":
+            return
+        remainder, zero = test.operands if is_constant(test.operands[1]) else test.operands[::-1]
+        inner = remainder.op
+        if inner is None or inner.name not in _REMAINDERS or not is_constant(zero) or int(constant_of(zero)) != 0:
+            return
+        value, divisor = inner.operands
+        if not is_constant(divisor):
+            return
+        factor = int(constant_of(divisor))
+        zeros = _trailing_zeros(~factor) if inner.name == "and" else _trailing_zeros(factor)
+        if not factor:
+            return
+        self._record_zeros(value, zeros)
+
+    def _record_zeros(self, value: Value, zeros: int) -> None:
+        """Record the trailing zeros of a value, and of the values that it was cast from."""
+        while True:
+            self.zeros[value] = max(self.zeros.get(value, 0), min(zeros, _ALL_ZERO))
+            op = value.op
+            kind = value.type
+            if op is None or op.name != "cast" or not _is_integer(op.operands[0]) or not isinstance(kind, Scalar):
+                return
+            value, zeros = op.operands[0], min(zeros, kind.dtype.bits)  # a truncated result has only the low bits
+
+    def _zeros_of(self, op: Op) -> None:
+        name, x = op.name, op.operands
+        if name in ("add", "sub", "min", "max", "or", "xor"):
+            trailing_zeros = min(self.low_zeros(x[0]), self.low_zeros(x[1]))
+        elif name == "mul":
+            trailing_zeros = self.low_zeros(x[0]) + self.low_zeros(x[1])
+        elif name == "and":
+            trailing_zeros = max(self.low_zeros(x[0]), self.low_zeros(x[1]))
+        elif name in ("shl", "shl_raw") and is_constant(x[1]):
+            trailing_zeros = self.low_zeros(x[0]) + int(constant_of(x[1]))
+        elif name == "select":
+            trailing_zeros = min(self.low_zeros(x[1]), self.low_zeros(x[2]))
+        elif name == "neg" or (name == "cast" and _is_integer(x[0])):
+            trailing_zeros = self.low_zeros(x[0])
+        else:
+            return
+        if trailing_zeros:
+            self.zeros[op.result] = min(trailing_zeros, _ALL_ZERO)
+
+    def _form_of(self, op: Op) -> None:
+        form = self._sum(op)
+        if form is not None and len(form.atoms) <= MOST_ATOMS:
+            self.forms[op.result] = form
+
+    def _sum(self, op: Op) -> Form | None:
+        name, x = op.name, op.operands
+        if name in ("add", "sub"):
+            return self.of(x[0]).plus(self.of(x[1]), 1 if name == "add" else -1)
+        if name == "neg":
+            return Form(0).plus(self.of(x[0]), -1)
+        if name == "mul" and is_constant(x[1]):
+            return Form(0).plus(self.of(x[0]), int(constant_of(x[1])))
+        if name == "mul" and is_constant(x[0]):
+            return Form(0).plus(self.of(x[1]), int(constant_of(x[0])))
+        if name in ("shl", "shl_raw") and is_constant(x[1]) and 0 <= int(constant_of(x[1])) < 32:
+            return Form(0).plus(self.of(x[0]), 1 << int(constant_of(x[1])))
+        if name == "cast" and op.result.type == I32 and x[0].type == INDEX:
+            return self.of(x[0])  # forms are modular, so they survive truncation
+        return None
+
+
+def _trailing_zeros(number: int) -> int:
+    return min((number & -number).bit_length() - 1, _ALL_ZERO) if number else _ALL_ZERO
+
+
+def _is_integer(value: Value) -> bool:
+    return isinstance(value.type, Scalar) and value.type.dtype.is_integer

@@ -1,0 +1,166 @@
+"""Cost model for drivers with a cap on loop iterations: choose the loops to count, and bound the cost of the others.
+
+Costs are iterations that a vector of invocations executes. Drivers with a cap execute all code under a mask, even if no
+invocation is active: branches that no invocation takes, and the body of a loop once more after the last invocation has
+left it (`last_round`). So a loop of n iterations costs n * (1 + cost of its body) plus this masked iteration, and each
+loop inside a body costs at least a masked iteration each time, even if its branch isn't taken.
+
+Takes a kernel in normal form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from vkjit.ir.core import Function, Op, Region, Value
+from vkjit.ir.ops import OPS
+from vkjit.ir.rewrite import LOOPS, breaks_of, exits_of
+from vkjit.ir.types import Array
+
+from .trip_bound import Intervals, TripBound, constant, node
+
+__all__ = ["LoopCosts"]
+
+_THRESHOLDS = (1024, 64, 0)
+_UNIFORM = frozenset({"always", "workgroup", "subgroup"})
+_MAX_BOUND_SIZE = 200  # nodes
+_SMALL_ATOMIC = 64  # iterations of a back end's compare-and-swap loop for an 8- or 16-bit atomic, under contention
+
+
+@dataclass(slots=True)
+class LoopCosts:
+    """The cost model of one kernel.
+
+    `counted` holds the loops whose iterations must be counted at run time, `costs` the cost of one execution of each
+    other loop. `loop_of` maps loop bodies to their loops.
+    """
+
+    counted: set[Op]
+    costs: dict[Op, int]
+    loop_of: dict[Region, Op]
+
+    @staticmethod
+    def of(function: Function, budget: int) -> LoopCosts:
+        """Choose the loops to count: none if all loops together stay within the budget, else all but cheap ones."""
+        intervals = Intervals(function)
+        trip_counts = {op: _constant_trip_count(intervals, op) for op in function.body.walk() if op.name in LOOPS}
+        chosen = _with_threshold(function, trip_counts, budget)
+        if not chosen.counted and chosen.of_region(function.body) <= budget:
+            return chosen
+        for threshold in _THRESHOLDS:
+            chosen = _with_threshold(function, trip_counts, threshold)
+            bodies = (chosen.of_region(op.regions[0]) for op in chosen.counted)
+            if chosen.of_region(function.body) + max(bodies, default=0) <= budget // 2:
+                break
+        return chosen
+
+    @staticmethod
+    def bound(function: Function) -> TripBound | None:
+        """Return the cost of the whole function as an expression, None if it isn't known or is too large."""
+        total = _bound_of(function.body, Intervals(function))
+        return None if total is None or total.size() > _MAX_BOUND_SIZE else total
+
+    def of_region(self, region: Region) -> int:
+        """Return a region's cost: uncounted loops outside of counted ones, and counted loops' masked iterations."""
+        return sum(self._of_op(op) for op in region.ops)
+
+    def _of_op(self, op: Op) -> int:
+        if op.name == "if":
+            return sum(map(self.of_region, op.regions))
+        return (last_round(op) if op in self.counted else self.costs.get(op, 0)) + _back_end_iterations(op)
+
+    def counts(self, op: Op) -> bool:
+        """True for counted loops and for operations that contain one."""
+        return op in self.counted or any(inner in self.counted for region in op.regions for inner in region.walk())
+
+    def around_counted(self, loop: Op) -> bool:
+        """True if the loop contains a counted loop."""
+        return any(inner in self.counted for inner in loop.regions[0].walk())
+
+    def together(self, loop: Op) -> bool:
+        """True if all invocations of a vector that enter the loop exit it after the same iteration."""
+        if loop.name != "for" or breaks_of(loop) or sum(1 for _ in exits_of(loop.regions[0])) > 1:
+            return False
+        return all(self.uniform(bound) for bound in loop.operands[:3])
+
+    def uniform(self, value: Value, depth: int = 12) -> bool:
+        """True if the value is the same in all active invocations of a vector."""
+        if depth == 0:
+            return False
+        if isinstance(value.owner, Region):
+            return self._uniform_argument(value, value.owner, depth)
+        op = value.owner
+        rule = OPS[op.name].uniformity
+        if rule in _UNIFORM:
+            return True
+        array = op.operands[0].type if op.operands else None
+        read_only = rule == "load" and isinstance(array, Array) and array.access == "in" and array.restrict
+        if rule != "operands" and not read_only:
+            return False
+        return all(isinstance(v.type, Array) or self.uniform(v, depth - 1) for v in op.operands)
+
+    def _uniform_argument(self, value: Value, owner: Region, depth: int) -> bool:
+        loop = self.loop_of.get(owner)
+        if loop is None:
+            return True  # a parameter of the kernel
+        is_induction = loop.name == "for" and value.index == 0
+        return is_induction and self.uniform(loop.operands[0], depth - 1) and self.uniform(loop.operands[2], depth - 1)
+
+
+def last_round(loop: Op) -> int:
+    """Return the cost of a loop with no active invocation: one masked iteration of it and of each loop inside."""
+    return 1 + sum(_masked_cost(op) for op in loop.regions[0].ops)
+
+
+def _masked_cost(op: Op) -> int:
+    if op.name in LOOPS:
+        return last_round(op)
+    return sum(_masked_cost(inner) for region in op.regions for inner in region.ops)
+
+
+def _back_end_iterations(op: Op) -> int:
+    """Return the iterations of loops that back ends generate, for atomics on part of a 32-bit word."""
+    array = op.operands[0].type if op.name in ("atomic", "atomic_cas", "atomic_store") else None
+    return _SMALL_ATOMIC if isinstance(array, Array) and array.dtype.itemsize < 4 else 0
+
+
+def _constant_trip_count(intervals: Intervals, op: Op) -> int | None:
+    bound = intervals.trips(op)
+    return bound.numbers[0] if bound is not None and bound.is_constant() else None
+
+
+def _with_threshold(function: Function, trip_counts: dict[Op, int | None], threshold: int) -> LoopCosts:
+    chosen = LoopCosts(set(), {}, {op.regions[0]: op for op in trip_counts})
+    for op in _innermost_first(function.body):
+        trip_count = trip_counts[op]
+        cost = None if trip_count is None else trip_count * (1 + chosen.of_region(op.regions[0])) + last_round(op)
+        if cost is None or cost > threshold or chosen.around_counted(op):
+            chosen.counted.add(op)
+        else:
+            chosen.costs[op] = cost
+    return chosen
+
+
+def _innermost_first(region: Region) -> Iterable[Op]:
+    for op in region.ops:
+        for inner in op.regions:
+            yield from _innermost_first(inner)
+        if op.name in LOOPS:
+            yield op
+
+
+def _bound_of(region: Region, intervals: Intervals) -> TripBound | None:
+    total = constant(0)
+    for op in region.ops:
+        total = node("add", total, constant(_back_end_iterations(op)))
+        for part in (_bound_of(inner, intervals) for inner in op.regions):
+            if part is None:
+                return None
+            if op.name in LOOPS:
+                trip_count = intervals.trips(op)
+                if trip_count is None:
+                    return None
+                part = node("add", node("mul", trip_count, node("add", part, constant(1))), constant(last_round(op)))
+            total = node("add", total, part)
+    return total

@@ -1,0 +1,426 @@
+"""Uniformity analysis: which values and control flow are the same for all invocations, and why others diverge.
+
+Finds for each value of a kernel in high form a scope ("workgroup": equal in all invocations of a workgroup; "subgroup":
+equal in those of a subgroup) or the reason for its divergence. `check_uniformity` raises CompileError if a barrier or a
+collective may be reached by only part of its scope.
+
+1. A value is uniform as its row of the op table says; ids along an axis of size 1 are uniform.
+2. A load is uniform if its index is uniform and nothing can write the array during the launch.
+3. A result of `if` is divergent if the condition is, unless both regions yield the same value; otherwise it is as
+   divergent as the yielded values.
+4. A loop-carried value is as divergent as the values that it may take; if only some invocations reach a `continue`,
+   they may carry different values. The same holds for results of loops, with `break` and the trip count.
+5. After a divergent `return`, the rest of the function is divergent; after a divergent `break`, the whole loop; after a
+   divergent `continue`, the rest of the iteration. A loop with a divergent trip count is divergent.
+6. Callees are analyzed separately for each call, with the caller's arguments.
+
+The analysis assumes at first that everything is uniform and repeats walks of the program up to the fixed point.
+Divergence only ever grows, so one walk per chain of loop-carried values suffices (two or three in practice).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from vkjit.errors import UNKNOWN, CompileError, Loc, Note
+from vkjit.ir.core import Function, Module, Op, Region, Value
+from vkjit.ir.ops import OPS, Effect
+from vkjit.ir.rewrite import LOOPS, exits_of, outer_values
+from vkjit.ir.types import Array, Matrix, Tile
+
+from .alias import OTHERS, alias_class, origin
+
+__all__ = ["CheckUniformity", "Divergence", "Uniformity", "check_uniformity"]
+
+COMPUTED = "computed here"
+SUBGROUP, INVOCATION = 1, 2
+"""Levels of divergence: between the subgroups of a workgroup, and between the invocations of a subgroup."""
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """The reason why something isn't uniform.
+
+    `level` is SUBGROUP or INVOCATION, `text` describes what happens at `loc`, and `cause` is the divergence that it
+    comes from.
+    """
+
+    level: int
+    loc: Loc
+    text: str
+    cause: Divergence | None = None
+
+    def chain(self) -> Iterator[Divergence]:
+        """Yield this divergence and its causes, omitting further computations on the same source line."""
+        seen: set[tuple[str, int]] = set()
+        link: Divergence | None = self
+        while link is not None:
+            line = (link.loc.file, link.loc.line)
+            if link.text != COMPUTED or line not in seen:
+                yield link
+            seen.add(line)
+            link = link.cause
+
+
+Found = Divergence | None
+"""A divergence, or None for what is uniform in the workgroup."""
+
+
+def _widest(*found: Found) -> Found:
+    """Return the divergence with the highest level, the first of equals."""
+    return max(found, key=lambda f: f.level if f is not None else 0, default=None)
+
+
+@dataclass(slots=True)
+class _Exits:
+    """The divergences of the early exits in a piece of code, by kind of exit."""
+
+    returns: Found = None
+    breaks: Found = None
+    continues: Found = None
+
+    def add(self, other: _Exits) -> None:
+        self.returns = _widest(self.returns, other.returns)
+        self.breaks = _widest(self.breaks, other.breaks)
+        self.continues = _widest(self.continues, other.continues)
+
+
+@dataclass(slots=True)
+class Uniformity:
+    """The analysis of one function in one calling context.
+
+    `found` holds the divergent values, `loops` the divergent loops, `calls` the analyses of the calls, `returned` the
+    divergences of the returned values, and `promises` the `assume_uniform`s of divergent values. `entry` is the
+    divergence under which the function is called. With `checking`, walks also raise CompileError.
+    """
+
+    module: Module
+    function: Function
+    found: dict[Value, Divergence] = field(default_factory=dict)
+    loops: dict[Op, Divergence] = field(default_factory=dict)
+    calls: dict[Op, Uniformity] = field(default_factory=dict)
+    returned: list[Found] = field(default_factory=list)
+    others_written: bool = True
+    checking: bool = False
+    changed: bool = False
+    entry: Found = None
+    promises: dict[Op, Found] = field(default_factory=dict)
+
+    @staticmethod
+    def of(module: Module) -> Uniformity:
+        """Analyze the module's kernel."""
+        analysis = Uniformity(module, module.kernel, others_written=_writes_others(module))
+        analysis.settle()
+        return analysis
+
+    def scope(self, value: Value) -> str | None:
+        """Return the scope in which a value is uniform, "workgroup" or "subgroup"; None if it is divergent."""
+        divergence = self.found.get(value)
+        return ("workgroup", "subgroup", None)[divergence.level if divergence is not None else 0]
+
+    def settle(self) -> None:
+        """Walk the function until nothing changes."""
+        self.returned = [None] * len(self.function.result_types)
+        while self.walk(None):
+            pass
+
+    def walk(self, entry: Found) -> bool:
+        """Walk the function once, called under the divergence `entry`. True if anything new was found."""
+        self.changed = False
+        self.entry = entry
+        self.region(self.function.body, None, None)
+        return self.changed
+
+    # -- results
+
+    def learn(self, value: Value, found: Found) -> None:
+        previous = self.found.get(value)
+        if found is not None and (previous is None or previous.level < found.level):
+            self.found[value] = found
+            self.changed = True
+
+    def operands(self, op: Op, values: Sequence[Value]) -> Found:
+        """Return the divergence of a value that `op` computes from `values`, with their widest one as the cause."""
+        worst = _widest(*(self.found.get(v) for v in values))
+        if worst is None or worst.loc == op.loc:
+            return worst
+        return Divergence(worst.level, op.loc, COMPUTED, worst)
+
+    # -- walking: `outer` is the divergence with which the innermost loop is entered, `inner` the one since its entry
+
+    def region(self, region: Region, outer: Found, inner: Found) -> _Exits:
+        """Walk a region and return its divergent exits."""
+        exits = _Exits()
+        for op in region.ops:
+            op_exits = self.operation(op, outer, inner)
+            if op_exits is not None:
+                exits.add(op_exits)
+                inner = _widest(inner, op_exits.returns, op_exits.breaks, op_exits.continues)
+        return exits
+
+    def operation(self, op: Op, outer: Found, inner: Found) -> _Exits | None:
+        if op.name == "if":
+            return self.branch(op, outer, inner)
+        if op.name in LOOPS:
+            return self.loop(op, _widest(inner, outer))
+        if op.name == "call":
+            self.call(op, _widest(inner, outer, self.entry))
+            return None
+        if op.name in ("return", "break", "continue"):
+            return self.exit(op, outer, inner)
+        if self.checking:
+            _check(self, op, _widest(inner, outer, self.entry))
+        if op.regions:  # regions of tile operations run once per element
+            elements = Divergence(INVOCATION, op.loc, "the elements of a tile are spread over the invocations")
+            for argument in op.regions[0].args:
+                self.learn(argument, elements)
+            self.region(op.regions[0], elements, None)
+        if op.name == "assume_uniform":
+            self.promise(op, _widest(inner, outer, self.entry))
+        for result in op.results:
+            self.learn(result, self.value(op))
+        return None
+
+    def promise(self, op: Op, control: Found) -> None:
+        """Record the divergence under which an `assume_uniform` is reached, unless its value is provably uniform."""
+        if op.operands[0] in self.found:
+            self.promises[op] = _widest(self.promises.get(op), control)
+
+    def promised(self) -> dict[Op, Found]:
+        """Return the `assume_uniform`s of values that aren't provably uniform, callees included.
+
+        They are mapped to the divergence under which they are reached.
+        """
+        reached = dict(self.promises)
+        for inner in self.calls.values():
+            for op, control in inner.promised().items():
+                reached[op] = _widest(reached.get(op), control)
+        return reached
+
+    def exit(self, op: Op, outer: Found, inner: Found) -> _Exits | None:
+        control = inner
+        if op.name == "return":
+            control = _widest(inner, outer)
+            operand_divergences = [_widest(self.operands(op, [v]), control) for v in op.operands]
+            merged = [_widest(a, b) for a, b in zip(self.returned, operand_divergences, strict=True)]
+            self.changed |= merged != self.returned
+            self.returned = merged
+        if control is None:
+            return None
+        text = f"some invocations leave here with this `{op.name}`, the others go on without them"
+        return _Exits(**{f"{op.name}s": Divergence(control.level, op.loc, text, control)})
+
+    def branch(self, op: Op, outer: Found, inner: Found) -> _Exits:
+        condition = self.found.get(op.operands[0])
+        if condition is not None:
+            condition = Divergence(condition.level, op.loc, "this condition differs", condition)
+        exits = _Exits()
+        for region in op.regions:
+            exits.add(self.region(region, outer, _widest(inner, condition)))
+        yields = [r.terminator.operands for r in op.regions if r.terminator.name == "yield"]
+        for position, result in enumerate(op.results):
+            values = [operands[position] for operands in yields]
+            same = all(v is values[0] for v in values)
+            self.learn(result, _widest(self.operands(op, values), None if same else condition))
+        return exits
+
+    def loop(self, op: Op, control: Found) -> _Exits:
+        first = 3 if op.name == "for" else 0
+        body = op.regions[0]
+        arguments = body.args[1 if first else 0 :]
+        trip_count = self.rounds(op) if first else None
+        for argument, initial in zip(arguments, op.operands[first:], strict=True):
+            self.learn(argument, self.operands(op, [initial]))
+        exits = self.region(body, _widest(control, trip_count, self.loops.get(op)), None)
+        exit_divergence = _widest(trip_count, exits.breaks, exits.returns)
+        previous = self.loops.get(op)
+        if exit_divergence is not None and (previous is None or previous.level < exit_divergence.level):
+            self.loops[op] = exit_divergence
+            self.changed = True
+        self.carry(op, arguments, exits, trip_count)
+        return _Exits(returns=exits.returns)
+
+    def rounds(self, op: Op) -> Found:
+        """Return the divergence of a `for`'s trip count; also analyze its induction variable."""
+        self.learn(op.regions[0].args[0], self.operands(op, [op.operands[0], op.operands[2]]))
+        bounds = self.operands(op, op.operands[:3])
+        if bounds is None:
+            return None
+        return Divergence(bounds.level, op.loc, "the number of rounds of this loop differs", bounds)
+
+    def carry(self, op: Op, arguments: list[Value], exits: _Exits, rounds: Found) -> None:
+        """Analyze the loop-carried values and results of a loop (rule 4)."""
+        for exit in exits_of(op.regions[0]):
+            targets, differ = (op.results, exits.breaks) if exit.name == "break" else (arguments, exits.continues)
+            for target, value in zip(targets, exit.operands, strict=True):
+                self.learn(target, _widest(self.operands(exit, [value]), None if value is target else differ))
+        if op.name == "for":
+            for result, argument in zip(op.results, arguments, strict=True):
+                self.learn(result, self.found.get(argument))
+        exit_divergence = _widest(rounds, exits.breaks, exits.returns)
+        for result in op.results:
+            self.learn(result, exit_divergence)
+
+    def call(self, op: Op, control: Found) -> None:
+        callee = self.module.functions[op.attrs["callee"]]
+        inner = self.calls.get(op)
+        if inner is None:
+            inner = self.calls[op] = Uniformity(self.module, callee, others_written=self.others_written)
+            inner.returned = [None] * len(callee.result_types)
+        for parameter, value in zip(callee.params, op.operands, strict=True):
+            inner.learn(parameter, self.operands(op, [value]))
+        inner.checking = self.checking
+        try:
+            while inner.walk(control):
+                pass
+        except CompileError as error:
+            raise error.with_note(op.loc, f"called from here by {self.function.name}") from None
+        for result, divergence in zip(op.results, inner.returned, strict=True):
+            self.learn(result, divergence)
+
+    # -- values
+
+    def value(self, op: Op) -> Found:
+        """Return the divergence of an operation's results (rules 1 and 2)."""
+        rule = OPS[op.name].uniformity
+        if op.name.startswith("tile_"):
+            return Divergence(SUBGROUP, op.loc, "each subgroup has a tile of its own") if _of_subgroup(op) else None
+        if rule in ("always", "workgroup"):
+            return None
+        if rule == "operands":
+            return self.operands(op, op.operands)
+        if rule == "subgroup":
+            return Divergence(SUBGROUP, op.loc, f"{_source_name(op)} differs between the subgroups of a workgroup")
+        if rule == "load":
+            return self.load(op)
+        if op.name in ("global_id", "local_id"):
+            size = self.module.kernel.attrs.get("local_size", (2, 2, 2))
+            if size[op.attrs["dim"]] == 1:
+                return None
+        return Divergence(INVOCATION, op.loc, f"{_source_name(op)} differs between the invocations of a workgroup")
+
+    def load(self, op: Op) -> Found:
+        array = origin(op.operands[0])
+        index = self.operands(op, op.operands[1:])
+        if index is not None:
+            return index
+        if self.is_read_only(array):
+            return None
+        name = f"`{array.name}`" if array.name else "this array"
+        return Divergence(INVOCATION, op.loc, f"{name} may be written during the launch, so what is read may differ")
+
+    def is_read_only(self, array: Value) -> bool:
+        array_type = array.type
+        if not isinstance(array_type, Array) or array_type.space != "global" or array_type.access != "in":
+            return False
+        return array_type.restrict or not self.others_written
+
+
+def _writes_others(module: Module) -> bool:
+    """True if the module writes any global array that may overlap others."""
+    ops = (op for function in module.all_functions() for op in function.body.walk())
+    writes = (op for op in ops if OPS[op.name].effect in (Effect.WRITE, Effect.READ_WRITE))
+    return any(alias_class(op.operands[0]) == OTHERS for op in writes)
+
+
+def _source_name(op: Op) -> str:
+    """Return the source-level name of an operation."""
+    if "dim" in op.attrs:
+        return f"{op.name}({op.attrs['dim']})"
+    if op.name.startswith("sg_"):
+        return f"the subgroup's {op.name[3:]}"
+    if op.name.startswith("mat_"):
+        return "a subgroup's matrix"
+    if op.name.startswith("tile_"):
+        return "an operation on a tile"
+    return {"atomic_cas": "atomic.cas", "atomic_load": "atomic.load", "atomic": f"atomic.{op.attrs.get('op')}"}.get(
+        op.name, f"{op.name}()"
+    )
+
+
+# -- the check
+
+
+@dataclass(frozen=True, slots=True)
+class CheckUniformity:
+    """Raise CompileError for barriers and collectives in divergent control flow. The module stays unchanged."""
+
+    name: ClassVar[str] = "check_uniformity"
+
+    def run(self, module: Module) -> Module:
+        check_uniformity(module)
+        return module
+
+
+def check_uniformity(module: Module) -> None:
+    """Raise CompileError for barriers and collectives in divergent control flow.
+
+    Modules without such operations aren't analyzed.
+    """
+    functions = module.all_functions()
+    if not any(OPS[op.name].convergent for function in functions for op in function.body.walk()):
+        return
+    analysis = Uniformity.of(module)
+    analysis.checking = True
+    analysis.walk(None)
+
+
+def _check(analysis: Uniformity, op: Op, control: Found) -> None:
+    if not OPS[op.name].convergent:
+        return
+    is_tile = op.name.startswith("tile_")
+    allowed = 0 if op.name == "barrier" or (is_tile and not _of_subgroup(op)) else SUBGROUP
+    scope = "subgroup" if allowed else "workgroup"
+    what = "a collective of the subgroup" if allowed else "a barrier or a collective of the workgroup"
+    if control is not None and control.level > allowed:
+        raise _error(
+            f"not every invocation of the {scope} may reach this: {what} needs all of them", op, control, analysis
+        )
+    if op.name.startswith("mat_"):
+        _check_matrix(analysis, op)
+    if is_tile:
+        _check_tile(analysis, op, allowed)
+    lane = analysis.found.get(op.operands[1]) if op.name == "sg_broadcast" else None
+    if lane is not None and lane.level > allowed:
+        raise _error("the lane of a broadcast has to be the same in the whole subgroup", op, lane, analysis)
+
+
+def _of_subgroup(op: Op) -> bool:
+    """True if a tile operation has subgroup scope."""
+    return any(isinstance(v.type, Tile) and v.type.scope == "subgroup" for v in (*op.operands, *op.results))
+
+
+def _check_tile(analysis: Uniformity, op: Op, allowed: int) -> None:
+    """Check that tiles, indices and scalars of a tile operation are uniform in its scope."""
+    scope = "subgroup" if allowed else "workgroup"
+    for value in (*op.operands, *(v for region in op.regions for v in outer_values(region))):
+        why = analysis.found.get(value)
+        if why is not None and why.level > allowed:
+            what = "the tile" if isinstance(value.type, Tile) else "a number that goes into an operation on a tile"
+            raise _error(f"{what} has to be the same in the whole {scope}", op, why, analysis)
+
+
+def _check_matrix(analysis: Uniformity, op: Op) -> None:
+    """Check that matrices, indices and scalars of a matrix operation are uniform in the subgroup."""
+    for operand in op.operands:
+        why = analysis.found.get(operand)
+        if why is None or why.level <= SUBGROUP:
+            continue
+        if isinstance(operand.type, Matrix):
+            raise _error("the matrix has to be the same one in the whole subgroup", op, why, analysis)
+        what = "the element that fills a matrix" if op.name == "mat_fill" else "the place of a matrix in memory"
+        raise _error(f"{what} has to be the same in the whole subgroup", op, why, analysis)
+
+
+def _error(reason: str, op: Op, why: Divergence, analysis: Uniformity) -> CompileError:
+    links = list(why.chain())
+    notes = tuple(Note(link.loc, link.text) for link in links if link.loc != UNKNOWN)
+    if analysis.module.kernel.attrs.get("over"):
+        hint = "kernels with over= run some invocations only; use groups= for barriers and collectives"
+    elif any("leave here" in link.text for link in links):
+        hint = "keep all invocations to the end: x.get(i, pad=0) reads and x.put(i, v) writes in bounds only"
+    else:
+        hint = "move it out of the branch or loop; where the value is in fact uniform, say so with vk.assume_uniform(x)"
+    return CompileError(reason, op.loc, hint=hint, notes=notes)

@@ -1,0 +1,229 @@
+"""Range analysis of integer values.
+
+Finds an interval for each integer value at its definition. `Ranges.visit` sees each operation with the ranges that hold
+there: conditions refine them inside the regions of an `if`, and after it if the other region exits. A value without an
+entry has the full range of its type, and so have results that may overflow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from vkjit.ir.core import Function, Op, Region, Value
+from vkjit.ir.ops import OPS, OpName
+from vkjit.ir.rewrite import constant_of
+from vkjit.ir.types import Array, Scalar
+
+__all__ = ["I32_RANGE", "Interval", "Ranges"]
+
+Interval = tuple[int, int]
+"""(low, high), both inclusive."""
+
+I32_RANGE: Interval = (-(1 << 31), (1 << 31) - 1)
+_INDEX_RANGE: Interval = (-(1 << 63), (1 << 63) - 1)
+_LARGEST_GROUP = (1 << 16, 1 << 16, 1 << 16)  # bounds for device functions, whose callers' workgroup size isn't known
+_INVERSE: dict[OpName, OpName] = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "eq": "ne", "ne": "eq"}
+
+
+@dataclass(slots=True)
+class Ranges:
+    """The analysis of one function. `visit(self, op)` is called for each operation with the ranges that hold at it."""
+
+    function: Function
+    visit: Callable[[Ranges, Op], None]
+    table: dict[Value, Interval] = field(default_factory=dict)
+    undo: list[tuple[Value, Interval | None]] = field(default_factory=list)
+
+    def run(self) -> None:
+        self.region(self.function.body)
+
+    def of(self, value: Value) -> Interval:
+        """Return the range of an integer value at the current operation."""
+        interval = self.table.get(value)
+        if interval is not None:
+            return interval
+        assert isinstance(value.type, Scalar)
+        bits, signed = value.type.dtype.bits, value.type.dtype.is_signed
+        return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+
+    # -- walking
+
+    def region(self, region: Region, condition: Value | None = None, truth: bool = True) -> None:
+        mark = len(self.undo)
+        if condition is not None:
+            self.assume(condition, truth)
+        for op in region.ops:
+            self.operation(op)
+        while len(self.undo) > mark:
+            value, before = self.undo.pop()
+            if before is None:
+                self.table.pop(value, None)
+            else:
+                self.table[value] = before
+
+    def operation(self, op: Op) -> None:
+        self.visit(self, op)
+        if op.name == "assume":
+            self.assume(op.operands[0], truth=True)
+        elif op.name == "if":
+            condition = op.operands[0]
+            for region, truth in zip(op.regions, (True, False), strict=True):
+                self.region(region, condition, truth)
+            yields = [region.terminator.name == "yield" for region in op.regions]
+            if yields[0] != yields[1]:
+                self.assume(condition, yields[0])
+        elif op.regions:
+            if op.name == "for":
+                self.table[op.regions[0].args[0]] = self.induction(op)
+            for region in op.regions:
+                self.region(region)
+        elif len(op.results) == 1 and _is_integer(op.result):
+            interval = self.result(op)
+            if interval is not None and _inside(interval, self.of(op.result)):
+                self.table[op.result] = interval
+
+    def induction(self, op: Op) -> Interval:
+        """Return the range of a `for`'s induction variable."""
+        low, high, step = (self.of(v) for v in op.operands[:3])
+        if step[0] > 0:
+            return low[0], max(low[0], high[1] - 1)
+        if step[1] < 0:
+            return min(low[1], high[0] + 1), low[1]
+        return min(low[0], high[0] + 1), max(low[1], high[1] - 1)
+
+    # -- facts
+
+    def assume(self, condition: Value, truth: bool) -> None:
+        op = condition.op
+        if op is None:
+            return
+        if op.name == "not":
+            self.assume(op.operands[0], not truth)
+        elif op.name == ("and" if truth else "or"):
+            for part in op.operands:
+                self.assume(part, truth)
+        elif op.name in _INVERSE and _is_integer(op.operands[0]):
+            x, y = op.operands
+            self.compare(op.name if truth else _INVERSE[op.name], x, y)
+
+    def compare(self, name: OpName, x: Value, y: Value) -> None:
+        (x0, x1), (y0, y1) = self.of(x), self.of(y)
+        if name in ("gt", "ge"):
+            self.compare("lt" if name == "gt" else "le", y, x)
+        elif name in ("lt", "le"):
+            less = 1 if name == "lt" else 0
+            self.narrow(x, x0, min(x1, y1 - less))
+            self.narrow(y, max(y0, x0 + less), y1)
+        elif name == "eq":
+            self.narrow(x, max(x0, y0), min(x1, y1))
+            self.narrow(y, max(x0, y0), min(x1, y1))
+
+    def narrow(self, value: Value, low: int, high: int) -> None:
+        if low <= high:  # otherwise the code is unreachable
+            self.undo.append((value, self.table.get(value)))
+            self.table[value] = (low, high)
+
+    # -- operations
+
+    def result(self, op: Op) -> Interval | None:
+        if op.name == "const":
+            value = int(op.attrs["value"])
+            return value, value
+        if op.name in ("extent", "stride"):
+            return self.array_number(op)
+        if op.name in _IDS:
+            return _IDS[op.name]
+        if op.name in ("local_id", "local_size"):
+            size = self.function.attrs.get("local_size", _LARGEST_GROUP)[op.attrs["dim"]]
+            low = 0 if op.name == "local_id" or size > 65535 else size
+            return low, size if op.name == "local_size" else size - 1
+        rule = _RULES.get(op.name)
+        if rule is not None:
+            return rule(*(self.of(v) for v in op.operands))
+        if op.name == "cast" and _is_integer(op.operands[0]):
+            return self.of(op.operands[0])
+        if op.name == "select":
+            return _hull(self.of(op.operands[1]), self.of(op.operands[2]))
+        if op.name == "shr_raw":
+            amount = constant_of(op.operands[1])
+            low, high = self.of(op.operands[0])
+            return None if amount is None or low < 0 else (low >> amount, high >> amount)
+        return None
+
+    def array_number(self, op: Op) -> Interval | None:
+        array = op.operands[0].type
+        narrow = isinstance(array, Array) and self.function.attrs.get("narrow")
+        if op.name == "extent":
+            return 0, (I32_RANGE if narrow else _INDEX_RANGE)[1]
+        return I32_RANGE if narrow else None
+
+
+def _is_integer(value: Value) -> bool:
+    return isinstance(value.type, Scalar) and value.type.dtype.is_integer
+
+
+def _inside(a: Interval, b: Interval) -> bool:
+    return b[0] <= a[0] and a[1] <= b[1]
+
+
+def _hull(a: Interval, b: Interval) -> Interval:
+    return min(a[0], b[0]), max(a[1], b[1])
+
+
+def _mul(a: Interval, b: Interval) -> Interval:
+    products = [x * y for x in a for y in b]
+    return min(products), max(products)
+
+
+def _and(a: Interval, b: Interval) -> Interval | None:
+    if a[0] < 0 and b[0] < 0:
+        return None
+    tops = [x[1] for x in (a, b) if x[0] >= 0]
+    return 0, min(tops)
+
+
+def _floordiv(a: Interval, b: Interval) -> Interval | None:
+    if b[0] <= 0:
+        return None
+    quotients = [x // y for x in a for y in b]
+    return min(quotients), max(quotients)
+
+
+def _remainder(a: Interval, b: Interval) -> Interval | None:
+    if a[0] < 0 or b[0] <= 0:
+        return None
+    return 0, min(a[1], b[1] - 1)
+
+
+def _quotient(a: Interval, b: Interval) -> Interval | None:
+    """Return the range of a truncating division of a non-negative dividend, which is the floor division."""
+    return _floordiv(a, b) if a[0] >= 0 else None
+
+
+_RULES: dict[OpName, Callable[..., Interval | None]] = {
+    "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
+    "mul": _mul,
+    "neg": lambda a: (-a[1], -a[0]),
+    "min": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
+    "max": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
+    "and": _and,
+    "floordiv": _floordiv,
+    "floormod": lambda _a, b: (0, b[1] - 1) if b[0] > 0 else None,
+    "truncdiv": _quotient,
+    "truncrem": _remainder,
+    "assume_uniform": lambda a: a,
+}
+
+_IDS: dict[OpName, Interval] = {
+    "lane_id": (0, 127),
+    "subgroup_size": (1, 128),
+    "subgroup_id": (0, 1023),
+    "num_subgroups": (1, 1024),
+    "global_id": (0, _INDEX_RANGE[1]),
+    "group_id": (0, _INDEX_RANGE[1]),
+    "num_groups": (0, _INDEX_RANGE[1]),
+}
+
+assert all(name in OPS for name in (*_RULES, *_IDS))

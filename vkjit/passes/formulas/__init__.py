@@ -1,0 +1,1 @@
+"""Formulas over IR values: the expression builder that expansions are written in."""

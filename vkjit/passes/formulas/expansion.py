@@ -1,0 +1,89 @@
+"""Expand operations into formulas of simpler ones, until no rule applies.
+
+`expand` asks a chooser for the rule of each operation and rewrites the module in place. Operations that a rule emits
+are expanded in turn. Vector operations are scalarized first, so rules see scalars only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from vkjit.ir.builder import Builder
+from vkjit.ir.core import Function, Module, Op, Region, Value
+from vkjit.ir.rewrite import resolve
+from vkjit.ir.types import Scalar, Vector
+
+from .formula import Formula, Term
+
+__all__ = ["Chooser", "Rule", "expand"]
+
+Rule = Callable[..., Term]
+"""rule(formula, *operands) emits the expansion and returns the value that replaces the operation's result."""
+
+Chooser = Callable[[Function, Op], "Rule | None"]
+
+
+def expand(module: Module, choose: Chooser) -> Module:
+    """Expand all operations of the module for which `choose` returns a rule."""
+    for function in module.all_functions():
+        _Expander(function, choose).region(function.body)
+    return module
+
+
+class _Expander:
+    def __init__(self, function: Function, choose: Chooser) -> None:
+        self.function = function
+        self.choose = choose
+        self.strict = bool(function.attrs.get("strict"))
+        self.mapping: dict[Value, Value] = {}
+
+    def region(self, region: Region) -> None:
+        source, region.ops = region.ops, []
+        builder = Builder(region)
+        for op in source:
+            self.operation(op, builder)
+
+    def operation(self, op: Op, builder: Builder) -> None:
+        op.operands[:] = [resolve(self.mapping, value) for value in op.operands]
+        rule = self.choose(self.function, op)
+        if rule is None:
+            builder.region.ops.append(op)
+            for inner in op.regions:
+                self.region(inner)
+            return
+        scratch = Region()
+        scratch_builder = Builder(scratch, op.loc)
+        if _lanes(op):
+            result = self.by_lanes(op, scratch_builder)
+        else:
+            formula = Formula(scratch_builder, strict=self.strict)
+            result = rule(formula, *(formula.term(value) for value in op.operands)).value
+        for inner_op in scratch.ops:
+            self.operation(inner_op, builder)
+        result = resolve(self.mapping, result)
+        result.name = result.name or op.result.name
+        self.mapping[op.result] = result
+
+    def by_lanes(self, op: Op, builder: Builder) -> Value:
+        """Scalarize a vector operation; its lanes are expanded when the emitted operations are visited."""
+        lanes = []
+        for lane in range(_lanes(op)):
+            operands = [_extract(builder, value, lane) for value in op.operands]
+            attrs = op.attrs.copy()
+            target = attrs.get("type")
+            if isinstance(target, Vector):
+                attrs["type"] = Scalar(target.dtype)
+            lanes.append(builder.emit(op.name, *operands, **attrs))
+        return builder.emit("vec_make", *lanes, type=op.result.type)
+
+
+def _lanes(op: Op) -> int:
+    """Return the number of lanes of an operation on vectors, 0 for scalars."""
+    values: Sequence[Value] = (*op.operands, *op.results)
+    return next((v.type.size for v in values if isinstance(v.type, Vector)), 0)
+
+
+def _extract(builder: Builder, value: Value, lane: int) -> Value:
+    if not isinstance(value.type, Vector):
+        return value
+    return builder.emit("vec_extract", value, lane=lane, type=Scalar(value.type.dtype))

@@ -1,0 +1,1 @@
+"""Lowering passes: replace operations that targets lack by operations that they have."""

@@ -1,0 +1,88 @@
+"""Lower arithmetic that SPIR-V lacks, or leaves undefined for some operands, to operations that it defines.
+
+Takes a module without bf16 values and without the functions that `lower_math` lowers. Afterwards, all elementwise
+operations have a SPIR-V instruction for the kind of their operands and the meaning of `ir.semantics` for all operands:
+integer division by zero, the smallest integer divided by -1, shifts by more than the width, NaN and signed zeros in min
+and max, out-of-range float-to-integer conversions. Bit counts are built from 32-bit ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+from vkjit import dtypes
+from vkjit.dtypes import DType
+from vkjit.ir.core import Function, Module, Op
+from vkjit.ir.ops import OpName
+from vkjit.ir.types import Scalar, Vector
+
+from ..arithmetic.bits import BIT_RULES, absolute
+from ..arithmetic.conversion import conversion_rule
+from ..arithmetic.division import INTEGER_RULES
+from ..arithmetic.floats import FLOAT_RULES, LOOSE_RULES, WHOLE_RULES, multiply_add
+from ..formulas.expansion import Rule, expand
+from ..formulas.formula import Formula, Term
+from ..math.roots import rounded_root
+
+__all__ = ["LowerArithmetic"]
+
+
+@dataclass(frozen=True, slots=True)
+class LowerArithmetic:
+    """Lower arithmetic in place.
+
+    `native` names float operations that the back end implements itself. `rounded_root` is True if its f32 square root
+    is correctly rounded, which strict kernels need, and `whole_numbers` if it rounds f64 values to integers correctly.
+    """
+
+    native: frozenset[OpName] = frozenset()
+    rounded_root: bool = True
+    whole_numbers: bool = True
+
+    name: ClassVar[str] = "lower_arithmetic"
+
+    def run(self, module: Module) -> Module:
+        return expand(module, partial(_choose, self))
+
+
+def _element(op: Op) -> DType | None:
+    operand_type = op.operands[0].type if op.operands else None
+    return operand_type.dtype if isinstance(operand_type, (Scalar, Vector)) else None
+
+
+def _choose(device: LowerArithmetic, function: Function, op: Op) -> Rule | None:
+    element, native = _element(op), device.native
+    if element is None:
+        return None
+    if op.name == "cast":
+        target = op.result.type
+        assert isinstance(target, (Scalar, Vector))
+        return conversion_rule(op, element, target.dtype)
+    if element.is_integer:
+        if op.name == "abs":
+            return absolute if element.kind == "uint" else None
+        return INTEGER_RULES.get(op.name) or BIT_RULES.get(op.name)
+    if not element.is_float:
+        return None
+    if op.name == "fma":
+        if function.attrs.get("strict"):
+            return multiply_add
+        # LLVM would compute the f16 operation in f64
+        return partial(_through_f32, "fma") if native and element is dtypes.f16 else None
+    if element is dtypes.f64 and op.name in WHOLE_RULES and not device.whole_numbers:
+        return WHOLE_RULES[op.name]
+    if op.name == "sqrt" and not device.rounded_root and function.attrs.get("strict"):
+        roots: dict[DType, Rule] = {dtypes.f32: rounded_root, dtypes.f16: partial(_through_f32, "sqrt")}
+        return roots.get(element)
+    rules = FLOAT_RULES | LOOSE_RULES if function.attrs.get("fast_math") else FLOAT_RULES
+    rule = rules.get(op.name) if op.name not in native else None
+    narrow = element is dtypes.f16 and rule is not None and op.name != "truncdiv"
+    return partial(_through_f32, op.name) if narrow else rule
+
+
+def _through_f32(name: OpName, f: Formula, *operands: Term) -> Term:
+    """Compute an f16 operation in f32; the result is exact in f32, or rounds as in NumPy."""
+    result = f.call(name, *(x.cast(dtypes.f32) for x in operands))
+    return result if result.dtype.kind == "bool" else result.cast(dtypes.f16)

@@ -1,0 +1,272 @@
+"""Lower early returns: produce the normal form, in which the only `return` is the last operation of the function.
+
+`break` and `continue` are kept. A counted `for` stays counted: a return inside becomes a flag and a `break`.
+
+Code after an early return moves into the branch that continues, without a flag::
+
+    if %c {                           if %c {
+      return                            yield
+    } else {              ->          } else {
+      yield                             store %x, %i, %v
+    }                                   yield
+    store %x, %i, %v                  }
+    return                            return
+
+A return inside a loop sets a loop-carried flag (and passes on the returned values)::
+
+    for %lo, %hi, %step {             %left = for %lo, %hi, %step, %false : bool (%i: index, %f: bool) {
+      if %c {                           if %c {
+        return                            break %true
+      } else {            ->            } else {
+        yield                             yield
+      }                                 }
+      continue                          continue %f
+    }                                 }
+    store %x, %k, %v                  if %left {
+    return                              yield
+                                      } else {
+                                        store %x, %k, %v
+                                        yield
+                                      }
+                                      return
+
+Values that don't exist on a path (results of a loop that was left by a return, returned values on paths that don't
+return) are `poison`; the flag keeps them from being used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from vkjit.ir.builder import Builder
+from vkjit.ir.core import Function, Module, Op, Region, Value
+from vkjit.ir.rewrite import LOOPS, completes, exits_of, replace_uses
+from vkjit.ir.types import BOOL, Type
+
+__all__ = ["LowerExits"]
+
+
+@dataclass(frozen=True, slots=True)
+class LowerExits:
+    """Rewrite functions to have a single `return`, at their end."""
+
+    name: ClassVar[str] = "lower_exits"
+
+    def run(self, module: Module) -> Module:
+        for function in module.all_functions():
+            _Lowering(function).run()
+        return module
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """The ending of a region outside of loops.
+
+    `form` is "function" for `return values`; "returns" for `yield values`, if all paths of the region return; or
+    "state" for `yield normals, flag, values`, where the flag is true if the function returned. In form "state", either
+    `normals` or `values` are poison; the field `normals` holds the types of the former.
+    """
+
+    form: str
+    normals: tuple[Type, ...] = ()
+
+    @property
+    def inner(self) -> _Ending:
+        """The ending of the regions of an `if` whose results are the operands of this region's terminator."""
+        return _RETURNS if self.form == "function" else self
+
+
+_FUNCTION = _Ending("function")
+_RETURNS = _Ending("returns")
+
+
+class _Lowering:
+    """The lowering of one function. `returning` holds the operations that contain a `return`."""
+
+    def __init__(self, function: Function) -> None:
+        self.function = function
+        self.types = list(function.result_types)
+        self.returning: set[Op] = set()
+        self.replaced: dict[Value, Value] = {}
+        self._find(function.body)
+
+    def _find(self, region: Region) -> bool:
+        has_return = False
+        for op in region.ops:
+            inside = [self._find(inner) for inner in op.regions]
+            if any(inside):
+                self.returning.add(op)
+            has_return = has_return or any(inside) or op.name == "return"
+        return has_return
+
+    def run(self) -> None:
+        body = self.function.body
+        if not self.returning and body.terminator.name == "return":
+            return
+        source, body.ops = body.ops, []
+        self.sequence(source, _FUNCTION, body)
+        replace_uses(body, self.replaced)
+
+    # -- outside of loops
+
+    def sequence(self, ops: Sequence[Op], ending: _Ending, into: Region) -> None:
+        """Append the operations to `into`, with the terminator replaced as `ending` demands."""
+        builder = Builder(into)
+        for position, op in enumerate(ops):
+            builder.loc = op.loc
+            if op in self.returning:
+                self.structured(op, ops[position + 1 :], ending, builder)
+                return
+            if op.name in ("return", "yield", "unreachable"):
+                self.finish(op, ending, builder)
+                return
+            into.ops.append(op)
+
+    def finish(self, op: Op, ending: _Ending, builder: Builder) -> None:
+        """Emit the terminator of a region without returning operations before it."""
+        if op.name == "return":
+            self.returned(op.operands, ending, builder)
+        elif op.name == "yield":
+            flag = builder.const(False, BOOL)
+            builder.op("yield", *op.operands, flag, *self.poison(self.types, builder))
+        elif ending.form == "function":
+            builder.op("return", *self.poison(self.types, builder))
+        else:
+            builder.region.ops.append(op)
+
+    def returned(self, values: Sequence[Value], ending: _Ending, builder: Builder) -> None:
+        """Emit the terminator of a region that returns `values`."""
+        if ending.form == "function":
+            builder.op("return", *values)
+        elif ending.form == "returns":
+            builder.op("yield", *values)
+        else:
+            normals = self.poison(ending.normals, builder)
+            builder.op("yield", *normals, builder.const(True, BOOL), *values)
+
+    def ended(self, results: Sequence[Value], ending: _Ending, builder: Builder) -> None:
+        """Emit the terminator of a region whose last `if` has produced all its operands."""
+        builder.op("return" if ending.form == "function" else "yield", *results)
+
+    def poison(self, types: Sequence[Type], builder: Builder) -> list[Value]:
+        return [builder.emit("poison", type=type) for type in types]
+
+    def structured(self, op: Op, rest: Sequence[Op], ending: _Ending, builder: Builder) -> None:
+        """Lower a returning operation and the operations that follow it in its region."""
+        going_on = completes(op)
+        if op.name in LOOPS:
+            flag, values = self.loop(op, builder)
+            if not going_on:
+                self.returned(values, ending, builder)
+            else:
+                self.guarded(flag, values, rest, ending, builder)
+            return
+        yielding = [region for region in op.regions if region.terminator.name == "yield"]
+        if len(yielding) == 2:
+            flag, values = self.both_yield(op, builder)
+            self.guarded(flag, values, rest, ending, builder)
+        else:
+            self.absorb(op, yielding, rest, ending, builder)
+
+    def absorb(self, op: Op, yielding: list[Region], rest: Sequence[Op], ending: _Ending, builder: Builder) -> None:
+        """Lower an `if` of which at most one region continues: the code after it moves into that region."""
+        for region in op.regions:
+            source, region.ops = region.ops, []
+            if region in yielding:
+                self.replaced.update(zip(op.results, source[-1].operands, strict=True))
+                source = [*source[:-1], *rest]
+            self.sequence(source, ending.inner, region)
+        types = [*ending.normals, BOOL, *self.types] if ending.form == "state" else self.types
+        op.results = [Value(type, op, number) for number, type in enumerate(types)]
+        builder.region.ops.append(op)
+        self.ended(op.results, ending, builder)
+
+    def both_yield(self, op: Op, builder: Builder) -> tuple[Value, list[Value]]:
+        """Lower an `if` whose regions both may continue, with returns nested deeper.
+
+        The flag and the returned values become further results; returns them.
+        """
+        state = _Ending("state", tuple(r.type for r in op.results))
+        for region in op.regions:
+            source, region.ops = region.ops, []
+            self.sequence(source, state, region)
+        builder.region.ops.append(op)
+        return self.extend_results(op)
+
+    def guarded(self, flag: Value, values: list[Value], rest: Sequence[Op], ending: _Ending, builder: Builder) -> None:
+        """Guard the operations after one that may have returned: they run only if the flag is false."""
+        last = rest[0]
+        if ending.form == "state" and last.name == "yield":
+            builder.op("yield", *last.operands, flag, *values)
+            return
+        if ending.form != "state" and last.name == "return" and not self.types:
+            self.returned((), ending, builder)
+            return
+        leave, stay = Region(), Region()
+        inner = ending.inner
+        self.returned(values, inner, Builder(leave, builder.loc))
+        self.sequence(rest, inner, stay)
+        types = [*ending.normals, BOOL, *self.types] if ending.form == "state" else list(self.types)
+        branch = builder.op("if", flag, types=types, regions=[leave, stay])
+        self.ended(branch.results, ending, builder)
+
+    def extend_results(self, op: Op) -> tuple[Value, list[Value]]:
+        """Add the flag and the returned values to the results of an operation, and return them."""
+        start = len(op.results)
+        op.results += [Value(type, op, start + number) for number, type in enumerate([BOOL, *self.types])]
+        op.results[start].name = "returned"
+        return op.results[start], op.results[start + 1 :]
+
+    # -- loops
+
+    def loop(self, op: Op, builder: Builder) -> tuple[Value, list[Value]]:
+        """Lower a loop that contains a return: make the flag and the returned values loop-carried, and return them."""
+        body = op.regions[0]
+        original = [r.type for r in op.results]
+        op.operands += [builder.const(False, BOOL), *self.poison(self.types, builder)]
+        start = len(body.args)
+        extra = [Value(type, body, start + number) for number, type in enumerate([BOOL, *self.types])]
+        body.args += extra
+        for exit in list(exits_of(body)):
+            exit.operands += extra
+        self.in_loop(body, original)
+        builder.region.ops.append(op)
+        return self.extend_results(op)
+
+    def in_loop(self, region: Region, results: list[Type]) -> None:
+        """Replace each return in a loop's body by a `break`; `results` are the types of the loop's original results."""
+        source, region.ops = region.ops, []
+        builder = Builder(region)
+        for op in source:
+            builder.loc = op.loc
+            if op.name == "return":
+                values = [*self.poison(results, builder), builder.const(True, BOOL), *op.operands]
+                builder.op("break", *values)
+            elif op not in self.returning:
+                region.ops.append(op)
+            elif op.name in LOOPS:
+                ends = not completes(op)
+                flag, values = self.loop(op, builder)
+                if self.break_on(flag, values, results, builder, ends):
+                    return
+            else:
+                region.ops.append(op)
+                for inner in op.regions:
+                    self.in_loop(inner, results)
+
+    def break_on(self, flag: Value, values: list[Value], results: list[Type], builder: Builder, always: bool) -> bool:
+        """Break from the outer loop if the inner one has returned.
+
+        `always` is True if the inner loop always returns. Returns `always`.
+        """
+        if always:
+            builder.op("break", *self.poison(results, builder), flag, *values)
+            return True
+        leave, stay = Region(), Region()
+        at = Builder(leave, builder.loc)
+        at.op("break", *self.poison(results, at), flag, *values)
+        Builder(stay, builder.loc).op("yield")
+        builder.op("if", flag, types=[], regions=[leave, stay])
+        return False

@@ -1,0 +1,112 @@
+"""Expand mathematical functions (exp, log, sin, pow, ...) into arithmetic that is accurate to a few ULP on any device.
+
+Operations that devices implement imprecisely or not at all are expanded; f16 is computed in f32 and rounded. With the
+function attribute `fast_math`, f32 and f16 functions in GLSL.std.450 are kept. The formulas need neither fused
+multiply-add nor float controls; operations whose order matters are marked `exact`. The error bounds are those of the op
+table's column `ulp`, for results that are normal numbers. The expansions contain operations for `lower_arithmetic`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+from vkjit import dtypes
+from vkjit.ir.core import Function, Module, Op
+from vkjit.ir.ops import OPS, OpName
+from vkjit.ir.types import Scalar, Vector
+
+from ..formulas.expansion import Rule, expand
+from ..formulas.formula import Formula, Term
+from ..math import circular, error_function, exponential, hyperbolic, inverse, logarithm, power, roots
+
+__all__ = ["MATH_RULES", "LowerMath"]
+
+MATH_RULES: dict[OpName, Rule] = {
+    "exp": exponential.exp,
+    "exp2": exponential.exp2,
+    "expm1": exponential.expm1,
+    "log": logarithm.log,
+    "log2": logarithm.log2,
+    "log10": logarithm.log10,
+    "log1p": logarithm.log1p,
+    "pow": power.power,
+    "sin": circular.sin,
+    "cos": circular.cos,
+    "tan": circular.tan,
+    "asin": inverse.asin,
+    "acos": inverse.acos,
+    "atan": inverse.atan,
+    "atan2": inverse.atan2,
+    "sinh": hyperbolic.sinh,
+    "cosh": hyperbolic.cosh,
+    "tanh": hyperbolic.tanh,
+    "asinh": hyperbolic.asinh,
+    "acosh": hyperbolic.acosh,
+    "atanh": hyperbolic.atanh,
+    "erf": error_function.erf,
+    "erfc": error_function.erfc,
+    "rsqrt": roots.rsqrt,
+    "hypot": roots.hypot,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LowerMath:
+    """Expand mathematical functions in place.
+
+    `native` names f32 functions that the back end implements itself as accurately; kernels with `strict` don't use
+    them. `branches` is True if lanes are known to reconverge after a branch; small angles then take a fast path.
+    """
+
+    native: frozenset[OpName] = frozenset()
+    branches: bool = False
+
+    name: ClassVar[str] = "lower_math"
+
+    def run(self, module: Module) -> Module:
+        return expand(module, partial(_choose, self.native, self.branches))
+
+
+def _choose(native: frozenset[OpName], branches: bool, function: Function, op: Op) -> Rule | None:
+    rule = MATH_RULES.get(op.name)
+    if branches:
+        rule = _BRANCHING.get(op.name, rule)
+    operand_type = op.operands[0].type if rule is not None else None
+    if rule is None or not isinstance(operand_type, (Scalar, Vector)) or not operand_type.dtype.is_float:
+        return None
+    single = operand_type.dtype.bits <= 32
+    if op.name == "rsqrt" and single:
+        return None
+    if op.name in native and single and not function.attrs.get("strict"):
+        return partial(_through_f32, partial(_called, op.name)) if operand_type.dtype is dtypes.f16 else None
+    if single and function.attrs.get("fast_math"):
+        if "float" in OPS[op.name].spirv:
+            return None
+        rule = _FAST.get(op.name, rule)
+    return partial(_through_f32, rule) if operand_type.dtype is dtypes.f16 else rule
+
+
+def _called(name: OpName, f: Formula, *operands: Term) -> Term:
+    return f.call(name, *operands)
+
+
+def _through_f32(rule: Rule, f: Formula, *operands: Term) -> Term:
+    """Evaluate the f32 formula and round the result to f16."""
+    return rule(f, *(x.cast(dtypes.f32) for x in operands)).cast(dtypes.f16)
+
+
+def _fast_log10(f: Formula, x: Term) -> Term:
+    return f.call("log2", x) * math.log10(2)
+
+
+_BRANCHING: dict[OpName, Rule] = {
+    "sin": partial(circular.sin, near=True),
+    "cos": partial(circular.cos, near=True),
+    "tan": partial(circular.tan, near=True),
+}
+"""Rules with a branch for the fast path."""
+
+_FAST: dict[OpName, Rule] = {"log10": _fast_log10}

@@ -1,0 +1,63 @@
+"""Detection of infinite loops: a `while` loop with too many iterations is reported and left.
+
+Each invocation counts the iterations of each `loop` from its entry. After `MOST_ROUNDS` iterations it reports and
+leaves the loop, with zeros as the loop's results. A `for` always terminates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vkjit import dtypes
+from vkjit.errors import ReportSite
+from vkjit.ir.builder import Builder
+from vkjit.ir.core import Op, Region
+from vkjit.ir.types import Array, Scalar
+
+from ..formulas.formula import Formula
+from .report_records import zero_of
+from .state import State
+
+__all__ = ["MOST_ROUNDS", "Endless"]
+
+MOST_ROUNDS = 50_000
+"""The maximum number of iterations: below the limit at which some drivers silently stop loops."""
+
+
+@dataclass(slots=True)
+class Endless:
+    """Instrumentation of `loop` operations."""
+
+    state: State
+
+    def run(self, region: Region) -> None:
+        """Instrument all loops of a region."""
+        source, region.ops = region.ops, []
+        builder = Builder(region)
+        for op in source:
+            builder.loc = op.loc
+            if op.name == "loop":
+                self._count(op, builder)
+            region.ops.append(op)
+            for inner in op.regions:
+                self.run(inner)
+
+    def _count(self, op: Op, builder: Builder) -> None:
+        prologue = self.state.prologue
+        kind = Array(Scalar(dtypes.u32), 1, space="local", shape=(1,), contiguous=True)
+        counter = prologue.emit("local", type=kind)
+        builder.op("store", counter, builder.index(0), builder.const(0, dtypes.u32))
+        head = Builder(Region(), op.loc)
+        f = Formula(head)
+        iterations = f.term(head.emit("load", counter, head.index(0))) + 1
+        head.op("store", counter, head.index(0), iterations.value)
+        leave, stay = Region(), Region()
+        head.op("if", (iterations > MOST_ROUNDS).value, types=[], regions=[leave, stay])
+        with head.at(stay):
+            head.op("yield")
+        with head.at(leave):
+            text = f"this loop went on after {MOST_ROUNDS:,} rounds of one invocation, and was left"
+            site = self.state.module.add_site(ReportSite("loops", op.loc, text))
+            head.op("report", head.const(True, dtypes.boolean), site=site)
+            head.op("break", *(head.const(zero_of(r.type), r.type) for r in op.results))
+        op.regions[0].ops[:0] = head.region.ops

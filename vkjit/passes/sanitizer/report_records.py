@@ -1,0 +1,191 @@
+"""Lowering of sanitizer reports to records, one per site, so that one launch reports all sites.
+
+Replaces `report %cond, values... {site}` for sites of a kind in `KINDS` by::
+
+    if %cond { %old = atomic_cas %records, site * 32, 0, workgroup + 1
+               if %old == 0 { store the invocation's number in the workgroup, and the values, after it } }
+
+The first invocation that reports a site claims its record; others don't change it. Values that the host knows, extents
+of arguments and constants, aren't stored. Software drivers run both sides of every branch; for them, `deferred` keeps
+reports until the end of the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vkjit import dtypes
+from vkjit.errors import ReportSite
+from vkjit.ir.builder import Builder
+from vkjit.ir.core import Op, Region, Value
+from vkjit.ir.ops import OPS, OpName
+from vkjit.ir.rewrite import constant_of, is_constant, rewrite_region
+from vkjit.ir.types import Scalar, Type, Vector
+
+from ..formulas.formula import Formula, Term
+from .layout import FIRST_VALUE, MOST_VALUES, RECORD_WORDS, HostValue
+from .state import State, hidden_array
+
+__all__ = ["KINDS", "Layouts", "Records", "reports_of", "write_records", "zero_of"]
+
+KINDS = frozenset({
+    "bounds", "zero_division", "race", "uninitialised", "fresh_shared", "overflow", "nan", "uniform", "loops",
+})  # fmt: skip
+"""Kinds of report sites that become records. Asserts and a driver's loop limit remain reports."""
+
+
+_GATHERED = frozenset({"fresh_shared"})
+"""Kinds whose reports share one branch. Marks of local arrays mostly fold away one by one, which a common branch would
+prevent by using them.
+"""
+
+
+def write_records(state: State) -> None:
+    """Replace the reports of a kernel in place."""
+    body = state.kernel.body
+    _gather(body, state.module.sites)
+    reports = set(reports_of(state))
+    if not reports:
+        return
+    layouts, records = Layouts(state), Records(state)
+
+    def rule(op: Op, builder: Builder) -> list[Value] | None:
+        if op not in reports:
+            return None
+        f, site = Formula(builder), op.attrs["site"]
+        with builder.when(op.operands[0]):
+            values = [layouts.bits(site, f, value) for value in layouts.stored(op)]
+            records.write(f, f.term(site, dtypes.u32), values)
+        return []
+
+    rewrite_region(body, rule)
+
+
+def reports_of(state: State) -> list[Op]:
+    """Return the reports that become records, in program order."""
+    sites = state.module.sites
+    ops = state.kernel.body.walk()
+    return [op for op in ops if op.name == "report" and sites[op.attrs["site"]].kind in KINDS]
+
+
+def _gather(region: Region, sites: Sequence[ReportSite]) -> None:
+    """Guard the reports of straight-line code by one branch: `if any of them { each of them }`."""
+    source, region.ops = region.ops, []
+    waiting: list[Op] = []
+    for op in source:
+        if op.name == "report" and sites[op.attrs["site"]].kind in _GATHERED:
+            waiting.append(op)
+            continue
+        if op.regions or op.name == "barrier" or OPS[op.name].terminator:
+            _behind_branch(waiting, region)
+            waiting.clear()
+            for inner in op.regions:
+                _gather(inner, sites)
+        region.ops.append(op)
+
+
+def _behind_branch(reports: list[Op], region: Region) -> None:
+    if len(reports) < 2:
+        region.ops += reports
+        return
+    builder = Builder(region, reports[-1].loc)
+    any_condition = reports[0].operands[0]
+    for op in reports[1:]:
+        any_condition = builder.emit("or", any_condition, op.operands[0])
+    with builder.when(any_condition):
+        builder.region.ops += reports
+
+
+def zero_of(kind: Type) -> bool | int | float:
+    """Return the zero of a scalar or vector type, as a value for `const`."""
+    dtype = kind.dtype if isinstance(kind, (Scalar, Vector)) else dtypes.i32
+    return False if dtype.kind == "bool" else 0.0 if dtype.is_float else 0
+
+
+class Layouts:
+    """The values that the record of each site stores. The others are known to the host: the same extent of an argument,
+    or the same integer, in all reports of the site.
+    """
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.known: dict[int, list[HostValue | None]] = {}
+        for op in reports_of(state):
+            values = [self._host_value(value) for value in op.operands[1 : 1 + MOST_VALUES]]
+            before = self.known.setdefault(op.attrs["site"], values)
+            self.known[op.attrs["site"]] = [x if x == y else None for x, y in zip(before, values, strict=True)]
+        for site, host_values in self.known.items():
+            state.plan.value_kinds[site] = tuple("" if value is None else value for value in host_values)
+
+    def _host_value(self, value: Value) -> HostValue | None:
+        """Return what the host knows about a value, or None."""
+        op = value.op
+        if op is not None and op.name == "extent" and op.operands[0].op is None:
+            numbers: tuple[int, ...] = self.state.kernel.attrs["arg_index"]
+            return HostValue(arg=numbers[self.state.kernel.params.index(op.operands[0])], axis=op.attrs["axis"])
+        if not is_constant(value) or not isinstance(value.type, Scalar) or not value.type.dtype.is_integer:
+            return None
+        return HostValue(number=int(constant_of(value)))
+
+    def stored(self, op: Op) -> list[Value]:
+        """Return the values of a report that its record stores."""
+        host_values = self.known[op.attrs["site"]]
+        return [v for v, host in zip(op.operands[1:], host_values, strict=False) if host is None]
+
+    def bits(self, site: int, f: Formula, value: Value) -> Term:
+        """Return a stored value as 64 bits, and add its kind to the plan; to be called for the values in order."""
+        kind, bits = _bits(f, value)
+        kinds = list(self.state.plan.value_kinds[site])
+        if "" in kinds:
+            kinds[kinds.index("")] = kind
+            self.state.plan.value_kinds[site] = tuple(kinds)
+        return bits
+
+
+class Records:
+    """The memory of records, as words and as 64-bit values."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.words = state.param("records", hidden_array(dtypes.u32))
+        self.values = state.param("values", hidden_array(dtypes.u64))
+
+    def write(self, f: Formula, site: Term, values: Sequence[Term]) -> None:
+        """Claim the record of a site (u32) and, if no invocation has claimed it yet, fill it."""
+        builder = f.builder
+        first = site * RECORD_WORDS
+        group = self._linear(f, "group_id", [f.term(builder.emit("num_groups", dim=dim)) for dim in (0, 1)])
+        claim = group.cast(dtypes.u32) + 1
+        old = f.term(
+            builder.emit(
+                "atomic_cas", self.words, first.cast(dtypes.index).value, f.term(0, dtypes.u32).value, claim.value,
+                order="relaxed", scope="device",
+            )
+        )  # fmt: skip
+        with builder.when(old.equals(0).value):
+            sizes = [f.term(size, dtypes.index) for size in self.state.local_size[:2]]
+            local = self._linear(f, "local_id", sizes)
+            builder.op("store", self.words, (first + 1).cast(dtypes.index).value, local.cast(dtypes.u32).value)
+            for position, value in enumerate(values):
+                place = site * (RECORD_WORDS // 2) + (FIRST_VALUE // 2 + position)
+                builder.op("store", self.values, place.cast(dtypes.index).value, value.value)
+
+    @staticmethod
+    def _linear(f: Formula, name: OpName, extents: list[Term]) -> Term:
+        """Return a linear id, x first, given the extents along x and y."""
+        x, y, z = (f.term(f.builder.emit(name, dim=dim)) for dim in range(3))
+        return (z * extents[1] + y) * extents[0] + x
+
+
+def _bits(f: Formula, value: Value) -> tuple[str, Term]:
+    """Return the kind of a scalar value, and the value as 64 bits."""
+    dtype = getattr(value.type, "dtype", dtypes.i32)
+    term = f.term(value)
+    if dtype.kind == "bool":
+        return "int", f.select(term, f.term(1, dtypes.u64), 0)
+    if dtype.is_float and dtype.bits < 64:
+        single = term if dtype is dtypes.f32 else f.call("cast", term, type=Scalar(dtypes.f32))
+        return "f32", single.bits().cast(dtypes.u64)
+    wide = term.bits() if dtype.is_float else term.cast(dtypes.i64 if dtype.is_signed else dtypes.u64)
+    unsigned = wide.as_bits_of(dtypes.u64) if wide.dtype is not dtypes.u64 else wide
+    return "f64" if dtype.is_float else "int" if dtype.is_signed else "uint", unsigned

@@ -1,0 +1,220 @@
+"""Shadow memory: which arrays are watched, and which shadow cell belongs to an element.
+
+A `Tracking` has the accesses of each array of a kernel in normal form, and computes the cell of an access. The cells of
+a global array start at a base that the launch passes and follow the array's strides, so that overlapping arrays share
+cells. Shared arrays have cells per workgroup after those. Local arrays have their own shadow in the kernel.
+
+Global and shared arrays are watched for races if they are written and not accessed by atomics only; arrays that share
+memory are watched together. Arrays where each invocation of an `over=` kernel accesses its own element only, possibly
+under several names for one view, are left out. Accesses of subgroups by cooperative matrices aren't tracked: arrays
+that they write count as initialized.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from vkjit.errors import Loc
+from vkjit.ir.builder import Builder
+from vkjit.ir.core import Op, Value
+from vkjit.ir.ops import OpName
+from vkjit.ir.types import Array
+
+from ..analysis.alias import origin
+from ..formulas.formula import Formula, Term
+from .state import State
+
+__all__ = ["ACCESSES", "Accesses", "Tracking", "array_of"]
+
+ACCESSES: frozenset[OpName] = frozenset({"load", "store", "atomic", "atomic_cas", "atomic_load", "atomic_store"})
+
+
+def array_of(value: Value) -> Array:
+    """Return the type of an array value."""
+    assert isinstance(value.type, Array)
+    return value.type
+
+
+@dataclass(slots=True)
+class Accesses:
+    """The operations on one array."""
+
+    root: Value
+    loads: list[Op] = field(default_factory=list)
+    stores: list[Op] = field(default_factory=list)
+    atomics: list[Op] = field(default_factory=list)
+
+    @property
+    def all(self) -> list[Op]:
+        return [*self.loads, *self.stores, *self.atomics]
+
+    @property
+    def space(self) -> str:
+        return array_of(self.root).space
+
+    @property
+    def changes(self) -> bool:
+        """True if some operation writes."""
+        return bool(self.stores) or any(op.name != "atomic_load" for op in self.atomics)
+
+    @property
+    def only_atomics(self) -> bool:
+        return not self.loads and not self.stores
+
+    @property
+    def fetches(self) -> bool:
+        """True if some operation reads."""
+        return bool(self.loads) or any(op.name != "atomic_store" for op in self.atomics)
+
+
+class Tracking:
+    """The arrays of one kernel and their shadow cells."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.arrays: dict[Value, Accesses] = {}
+        self.hidden = set(state.params.values())
+        self.matrices: dict[Value, Loc] = {}
+        self._shared: dict[Value, int] = {}
+        for op in state.kernel.body.walk():
+            if op.name in ACCESSES and origin(op.operands[0]) not in self.hidden:
+                self._note(op)
+            elif op.name == "mat_store":
+                self.matrices.setdefault(origin(op.operands[0]), op.loc)
+
+    def _note(self, op: Op) -> None:
+        root = origin(op.operands[0])
+        entry = self.arrays.setdefault(root, Accesses(root))
+        kind = {"load": entry.loads, "store": entry.stores}.get(op.name, entry.atomics)
+        kind.append(op)
+
+    def racing(self) -> dict[Value, Accesses]:
+        """Return the arrays to watch for races."""
+        watched = {r: a for r, a in self.arrays.items() if a.space == "shared" and a.changes and not a.only_atomics}
+        for members, alike in self._sharing_memory():
+            harmless = not any(a.changes for a in members) or all(a.only_atomics for a in members)
+            if not harmless and not (alike and self._own_elements_only(members)):
+                watched |= {a.root: a for a in members}
+        return watched
+
+    def _sharing_memory(self) -> list[tuple[list[Accesses], bool]]:
+        """Return the global arrays in groups that share memory, each with True if all members are the same view."""
+        groups = {r: [a] for r, a in self.arrays.items() if a.space == "global"}
+        unlike: set[Value] = set()
+        numbers = {self._number(root): root for root in groups}
+        for one, two, same in self.state.kernel.attrs.get("overlaps", ()):
+            if one not in numbers or two not in numbers:
+                continue
+            joined = groups[numbers[one]]
+            if groups[numbers[two]] is not joined:
+                joined += groups[numbers[two]]
+                groups |= dict.fromkeys((a.root for a in joined), joined)
+            if not same:
+                unlike.add(joined[0].root)
+        distinct = {id(members): members for members in groups.values()}
+        return [(members, not unlike & {a.root for a in members}) for members in distinct.values()]
+
+    def unsure(self) -> dict[Value, Accesses]:
+        """Return the arrays that may be read before they are written: shared and local arrays, and Outs."""
+        return {
+            root: a
+            for root, a in self.arrays.items()
+            if a.fetches
+            and root not in self.matrices
+            and (a.space in ("shared", "local") or array_of(root).access == "out")
+        }
+
+    def written(self) -> dict[int, tuple[str, Loc]]:
+        """Return the global arrays that are written: by number, the name and a location that writes it."""
+        changed = [a for a in self.arrays.values() if a.space == "global" and a.changes]
+        places = {root: loc for root, loc in self.matrices.items() if array_of(root).space == "global"}
+        places |= {a.root: (a.stores or a.atomics)[0].loc for a in changed}
+        return {self._number(root): (root.name, loc) for root, loc in places.items()}
+
+    def _own_elements_only(self, members: list[Accesses]) -> bool:
+        """True if each invocation accesses only the element at its own index."""
+        over = self.state.kernel.attrs.get("over")
+        target = next((p for p in self.state.kernel.params if p.name == over), None)
+        if target is None or not isinstance(target.type, Array) or not 1 <= target.type.rank <= 3:
+            return False
+        if not all(array_of(a.root).contiguous for a in members):
+            return False  # elements might overlap
+        all_dims = frozenset(range(target.type.rank))
+        operations = [op for a in members for op in a.all]
+        first = _dims(operations[0])
+        return frozenset(first) == all_dims and all(_dims(op) == first for op in operations)
+
+    # -- shadow cells
+
+    def cell(self, op: Op, builder: Builder) -> Term:
+        """Return the shadow cell of an access to a global or shared array."""
+        root = origin(op.operands[0])
+        f = Formula(builder)
+        indices = [f.term(value) for value in op.operands[1 : 1 + array_of(root).rank]]
+        if array_of(root).space == "global":
+            return self._global_cell(root, indices, f)
+        base = self._shared_base(f)
+        return base + (static_offset(indices, array_of(root), f) + self._first_shared_cell(root))
+
+    def _global_cell(self, root: Value, indices: list[Term], f: Formula) -> Term:
+        number = self._number(root)
+        if number not in self.state.plan.tracked:
+            self.state.plan.tracked.append(number)
+        offset = f.term(0, indices[0].dtype) if indices else f.term(f.builder.index(0))
+        for axis, index in enumerate(indices):
+            term = index * self._stride(root, axis)
+            offset = term if axis == 0 else offset + term
+        if self.state.kernel.attrs.get("overlaps"):
+            offset = offset * self.state.scalar("scale", number)
+        return offset + self.state.scalar("base", number)
+
+    def _stride(self, root: Value, axis: int) -> Term:
+        cache, key = self.state.known, f"stride {self._number(root)} {axis}"
+        if key not in cache:
+            prologue = self.state.prologue
+            cache[key] = Formula(prologue).term(prologue.emit("stride", root, axis=axis))
+        return cache[key]
+
+    def _number(self, root: Value) -> int:
+        """Return the number of an array among the user's arguments."""
+        numbers: tuple[int, ...] = self.state.kernel.attrs["arg_index"]
+        return numbers[self.state.kernel.params.index(root)]
+
+    def _shared_base(self, f: Formula) -> Term:
+        """Return the first cell of the workgroup's shared arrays.
+
+        The number of cells per workgroup is a hidden parameter, since it is known only after all accesses have been
+        seen.
+        """
+        cache = self.state.known
+        if "shared cells" not in cache:
+            first = self.state.scalar("shared")
+            cache["shared cells"] = first + self.state.group * self.state.scalar("per_group")
+        return f.term(cache["shared cells"].value)
+
+    def _first_shared_cell(self, root: Value) -> int:
+        if root not in self._shared:
+            self._shared[root] = self.state.plan.shared_cells
+            self.state.plan.shared_cells += math.prod(array_of(root).shape or ())
+        return self._shared[root]
+
+
+def static_offset(indices: list[Term], kind: Array, f: Formula) -> Term:
+    """Return the offset in C order of an element of a shared or local array."""
+    total = f.term(f.builder.index(0))
+    shape = kind.shape or ()
+    for axis, index in enumerate(indices):
+        term = index * math.prod(shape[axis + 1 :])
+        total = term if axis == 0 else total + term
+    return total
+
+
+def _dims(op: Op) -> tuple[int, ...]:
+    """Return the grid dimensions whose global ids are the indices of an access; () for any other access."""
+    dims: list[int] = []
+    for value in op.operands[1 : 1 + array_of(op.operands[0]).rank]:
+        if value.op is None or value.op.name != "global_id":
+            return ()
+        dims.append(value.op.attrs["dim"])
+    return tuple(dims)

@@ -1,0 +1,120 @@
+"""State that the parts of the sanitizer share for one kernel: hidden parameters, ids, and the plan."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from vkjit import dtypes
+from vkjit.dtypes import DType
+from vkjit.ir.builder import Builder
+from vkjit.ir.core import Function, Module, Region, Value
+from vkjit.ir.ops import OpName
+from vkjit.ir.types import Array, Scalar, Type
+
+from ..formulas.formula import Formula, Term
+from .layout import Hidden, SanitizerPlan
+
+__all__ = ["State", "hidden_array"]
+
+
+def hidden_array(dtype: DType) -> Array:
+    """Return the type of a hidden parameter that is memory."""
+    return Array(Scalar(dtype), 1, access="inout", restrict=True, linear=True)
+
+
+@dataclass(slots=True)
+class State:
+    """One kernel. `prologue` collects code for the start of the kernel, where `finish` inserts it.
+
+    `one_thread`: a workgroup runs in one thread of the device, as vectors one after the other or all in lockstep.
+    """
+
+    module: Module
+    plan: SanitizerPlan
+    prologue: Builder
+    one_thread: bool = False
+    params: dict[Hidden, Value] = field(default_factory=dict)
+    known: dict[str, Term] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, module: Module, checks: tuple[str, ...], *, one_thread: bool) -> State:
+        """Return the initial state for a module."""
+        kernel = module.kernel
+        numbers = tuple(kernel.attrs.get("arg_index", range(len(kernel.params))))
+        first = int(kernel.attrs.get("arg_count", max(numbers, default=-1) + 1))
+        plan = SanitizerPlan(checks, first, [], [], {}, [])
+        return cls(module, plan, Builder(Region(), kernel.loc), one_thread)
+
+    @property
+    def kernel(self) -> Function:
+        return self.module.kernel
+
+    def has(self, check: str) -> bool:
+        """True if a check was requested."""
+        return check in self.plan.checks
+
+    def param(self, role: str, type: Type, arg: int = -1) -> Value:
+        """Return the hidden parameter of a role; create it on first use."""
+        hidden = Hidden(role, arg)
+        if hidden not in self.params:
+            body = self.kernel.body
+            numbers = tuple(self.kernel.attrs.get("arg_index", range(len(body.args))))
+            self.kernel.attrs["arg_index"] = (*numbers, self.plan.first + len(self.plan.hidden))
+            value = Value(type, body, len(body.args), f"sanitizer_{role}" + (f"_{arg}" if arg >= 0 else ""))
+            body.args.append(value)
+            self.plan.hidden.append(hidden)
+            self.params[hidden] = value
+        return self.params[hidden]
+
+    def scalar(self, role: str, arg: int = -1) -> Term:
+        """Return a hidden scalar as an index, read at the start of the kernel."""
+        key = f"{role} {arg}"
+        if key not in self.known:
+            f = Formula(self.prologue)
+            self.known[key] = f.term(self.param(role, Scalar(dtypes.i64), arg)).cast(dtypes.index)
+        return self.known[key]
+
+    def id(self, name: OpName, dim: int = 0) -> Term:
+        """Return an id as an index."""
+        key = f"{name} {dim}"
+        if key not in self.known:
+            self.known[key] = Formula(self.prologue).term(self.prologue.emit(name, dim=dim))
+        return self.known[key]
+
+    @property
+    def group(self) -> Term:
+        """The linear id of the workgroup in the grid, x first."""
+        if "group" not in self.known:
+            rows = self.id("group_id", 2) * self.id("num_groups", 1) + self.id("group_id", 1)
+            self.known["group"] = rows * self.id("num_groups", 0) + self.id("group_id", 0)
+        return self.known["group"]
+
+    @property
+    def local_size(self) -> tuple[int, int, int]:
+        x, y, z = self.kernel.attrs["local_size"]
+        return x, y, z
+
+    @property
+    def invocations(self) -> int:
+        """The number of invocations of a workgroup."""
+        return math.prod(self.local_size)
+
+    @property
+    def local(self) -> Term:
+        """The linear id of the invocation in its workgroup, x first."""
+        if "local" not in self.known:
+            x, y, z = self.local_size
+            total = self.id("local_id", 0)
+            if y > 1:
+                total = total + self.id("local_id", 1) * x
+            if z > 1:
+                total = total + self.id("local_id", 2) * (x * y)
+            self.known["local"] = total
+        return self.known["local"]
+
+    def finish(self) -> None:
+        """Insert the prologue at the start of the kernel, and store the plan in its attributes."""
+        self.kernel.body.ops[:0] = self.prologue.region.ops
+        self.plan.local_size = self.local_size
+        self.kernel.attrs["sanitizer_plan"] = self.plan

@@ -1,0 +1,152 @@
+"""Detection of uninitialized reads from shared arrays, local arrays, and Out parameters, with shadow memory.
+
+Each element has a mark that stores set. A `load`, or an atomic that reads, reports if the mark isn't set. The marks of
+global arrays are words of hidden memory, which are 0 at the launch; shared and local arrays have arrays of marks beside
+them, or words of hidden memory if shared memory has no room. A vector has one mark: it counts as written if one of its
+lanes is.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from vkjit import dtypes
+from vkjit.errors import ReportSite
+from vkjit.ir.builder import Builder
+from vkjit.ir.core import Op, Region, Value
+from vkjit.ir.types import Array, Scalar, Vector
+
+from ..analysis.alias import origin
+from ..formulas.formula import Formula, Term
+from .definite_writes import is_covered
+from .shadow import ACCESSES, Tracking, array_of, static_offset
+from .state import State, hidden_array
+
+__all__ = ["Initialised"]
+
+_MAX_UNROLLED = 16
+"""The largest local array, in elements, whose marks are cleared without a loop."""
+
+
+@dataclass(slots=True)
+class Initialised:
+    """Instrumentation of accesses to arrays that may be uninitialized."""
+
+    state: State
+    tracking: Tracking
+    shared_bytes: int
+    watched: set[Value] = field(default_factory=set)
+    marks: dict[Value, Value] = field(default_factory=dict)
+    updates: set[Op] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        body, size = self.state.kernel.body, self.state.local_size
+        unsure = self.tracking.unsure().items()
+        self.watched = {root for root, a in unsure if a.space == "global" or not is_covered(a, body, size)}
+        self.updates = _updates(self.state.kernel.body)
+        shared = [root for root in self.watched if array_of(root).space == "shared"]
+        if shared and self._fits(shared):
+            self._clear_shared(shared)
+
+    def _fits(self, shared: list[Value]) -> bool:
+        """True if a byte per element of these arrays fits in shared memory beside all shared arrays."""
+        kinds = [array_of(op.result) for op in self.state.kernel.body.walk() if op.name == "shared"]
+        lanes = [kind.element.size if isinstance(kind.element, Vector) else 1 for kind in kinds]
+        used = sum(_count(k) * k.dtype.itemsize * n for k, n in zip(kinds, lanes, strict=True))
+        return used + 16 * len(kinds) + sum(_count(array_of(root)) + 16 for root in shared) <= self.shared_bytes
+
+    def _clear_shared(self, shared: list[Value]) -> None:
+        """Allocate the marks of shared arrays in shared memory; the workgroup clears them at the start of the kernel."""
+        prologue, size = self.state.prologue, self.state.invocations
+        for root in sorted(shared, key=self._position):
+            count = _count(array_of(root))
+            kind = Array(Scalar(dtypes.u8), 1, space="shared", shape=(count,), contiguous=True)
+            self.marks[root] = marks = prologue.emit("shared", type=kind)
+            body = Region([prologue.index(0).type], ["i"])
+            with prologue.at(body):
+                prologue.op("store", marks, body.args[0], prologue.const(0, dtypes.u8))
+                prologue.op("continue")
+            bounds = (self.state.local.value, prologue.index(count), prologue.index(size))
+            prologue.op("for", *bounds, types=[], regions=[body])
+        prologue.op("barrier")
+
+    def _position(self, root: Value) -> int:
+        """Return the position of an allocation in the program, which makes the output deterministic."""
+        return next(n for n, op in enumerate(self.state.kernel.body.walk()) if op is root.op)
+
+    def after(self, op: Op, builder: Builder) -> None:
+        """Add cleared marks after the allocation of a local array."""
+        if op.name != "local" or op.result not in self.watched or op.result in self.marks:
+            return
+        count = _count(array_of(op.result))
+        kind = Array(Scalar(dtypes.u8), 1, space="local", shape=(count,), contiguous=True)
+        marks = builder.emit("local", type=kind)
+        self.marks[op.result] = marks
+        zero = builder.const(0, dtypes.u8)
+        if count <= _MAX_UNROLLED:
+            for position in range(count):
+                builder.op("store", marks, builder.index(position), zero)
+            return
+        body = Region([builder.index(0).type], ["i"])
+        with builder.at(body):
+            builder.op("store", marks, body.args[0], zero)
+            builder.op("continue")
+        start, stop, step = (builder.index(number) for number in (0, count, 1))
+        builder.op("for", start, stop, step, types=[], regions=[body])
+
+    def before_access(self, op: Op, builder: Builder) -> None:
+        """Check the mark if the access reads; set it if it writes."""
+        root = origin(op.operands[0])
+        if root not in self.watched or op.name not in ACCESSES:
+            return
+        f = Formula(builder)
+        marks, place = self._mark(op, root, f)
+        if op.name not in ("store", "atomic_store") and op not in self.updates:
+            unset = f.term(builder.emit("load", marks, place.value)).equals(0)
+            indices = op.operands[1 : 1 + array_of(root).rank]
+            site = self.state.module.add_site(ReportSite(_kind(root), op.loc, _message(root)))
+            builder.op("report", unset.value, *indices, site=site)
+        if op.name not in ("load", "atomic_load"):
+            builder.op("store", marks, place.value, builder.const(1, array_of(marks).dtype))
+
+    def _mark(self, op: Op, root: Value, f: Formula) -> tuple[Value, Term]:
+        kind = array_of(root)
+        if root not in self.marks:
+            return self.state.param("written", hidden_array(dtypes.u32)), self.tracking.cell(op, f.builder)
+        indices = [f.term(value) for value in op.operands[1 : 1 + kind.rank]]
+        return self.marks[root], static_offset(indices, kind, f)
+
+
+def _count(kind: Array) -> int:
+    """Return the number of elements of a shared or local array."""
+    return math.prod(kind.shape or ())
+
+
+def _updates(region: Region) -> set[Op]:
+    """Return the loads of vectors that only serve to write a lane: their other lanes aren't used."""
+    users: dict[Value, list[Op]] = {}
+    for op in region.walk():
+        for value in op.operands:
+            users.setdefault(value, []).append(op)
+    return {
+        op
+        for op in region.walk()
+        if op.name == "load" and isinstance(op.result.type, Vector) and _only_inserted_into(op.result, users)
+    }
+
+
+def _only_inserted_into(value: Value, users: dict[Value, list[Op]]) -> bool:
+    uses = users.get(value, [])
+    return all(op.name == "vec_insert" and op.operands[0] is value and op.operands[1] is not value for op in uses)
+
+
+def _kind(root: Value) -> str:
+    return "fresh_shared" if array_of(root).space == "shared" else "uninitialised"
+
+
+def _message(root: Value) -> str:
+    kind = array_of(root)
+    what = {"global": "an element of an Out", "shared": "shared memory", "local": "a local array"}[kind.space]
+    shown = ", ".join(f"{{{axis}}}" for axis in range(kind.rank))
+    return f"read of {root.name or 'memory of a collective'}[{shown}], {what} that nothing was stored into yet"

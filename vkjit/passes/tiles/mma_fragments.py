@@ -1,0 +1,198 @@
+"""Accumulators in cooperative matrices: which tile values are held in them, and how they are partitioned.
+
+Each subgroup holds a block of a product's accumulators in matrices of a shape that the device supports. That is
+possible for chains of `tile_mma` whose accumulators start as a splat and pass only through loops and scalings of rows.
+`plans_of` returns a `Plan` for each such value. `packing` stages the operands in shared memory, `matrices` emits the
+operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vkjit import dtypes
+from vkjit.ir.core import Function, Op, Value
+from vkjit.ir.rewrite import exits_of
+from vkjit.ir.types import Matrix, Tile
+from vkjit.runtime.device import DeviceCaps, MatrixShape
+
+__all__ = ["Fragments", "Plan", "Splat", "plans_of", "splat_of"]
+
+_MAX_BYTES = 16 * 16 * 16 * 4
+"""Accumulators of one subgroup, in bytes: 16 matrices of 16 x 16 f32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A partition of an M x N tile: `down` x `across` subgroups, each with `rows` x `columns` matrices of `shape`.
+
+    `factor` is the element type of the operands A and B, `total` that of the accumulators.
+    """
+
+    shape: MatrixShape
+    down: int
+    across: int
+    rows: int
+    columns: int
+    factor: dtypes.DType
+    total: dtypes.DType
+
+    @property
+    def kind(self) -> Matrix:
+        """The type of the accumulator matrices."""
+        return Matrix(self.total, self.shape.m, self.shape.n, "acc")
+
+    @property
+    def held(self) -> int:
+        """The number of accumulator matrices of one subgroup."""
+        return self.rows * self.columns
+
+    def __str__(self) -> str:
+        s = self.shape
+        return f"{self.down} x {self.across} subgroups of {self.rows} x {self.columns} matrices {s.m}x{s.n}x{s.k}"
+
+
+@dataclass(frozen=True, slots=True)
+class Fragments:
+    """Accumulators in matrices, in row-major order."""
+
+    plan: Plan
+    values: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Splat:
+    """A tile with the same value everywhere."""
+
+    value: Value
+
+
+# -- selection of values in matrices
+def plans_of(function: Function, caps: DeviceCaps, invocations: int) -> dict[Value, Plan]:
+    """Return a plan for each value that is held in matrices: results of products, and what loops and row scalings make
+    of them.
+    """
+    if not caps.matrices or invocations % caps.subgroup_size:
+        return {}
+    plans: dict[Value, Plan] = {}
+    loops = [op for op in function.body.walk() if op.name == "for"]
+    for op in function.body.walk():
+        if op.name == "tile_mma":
+            plan = _plan(op, caps, invocations // caps.subgroup_size)
+            if plan is not None:
+                plans[op.result] = plan
+    scaled = [op for op in function.body.walk() if _row_factor(op) is not None]
+    for op in reversed(loops):  # innermost first
+        _plan_carried(op, plans)
+    for op in scaled:
+        plan = plans.get(op.operands[0])
+        if plan is not None:
+            plans[op.result] = plan
+    while _remove_ungrounded(function, loops, plans):
+        pass
+    return plans
+
+
+def _plan_carried(loop: Op, plans: dict[Value, Plan]) -> None:
+    """Plan loop-carried values in matrices if an iteration passes them on in matrices."""
+    for place, (argument, result) in enumerate(zip(loop.regions[0].args[1:], loop.results, strict=True)):
+        for end in exits_of(loop.regions[0]):
+            plan = plans.get(end.operands[place])
+            if plan is not None:
+                plans[argument] = plans[result] = plan
+
+
+def _remove_ungrounded(function: Function, loops: Sequence[Op], plans: dict[Value, Plan]) -> bool:
+    """Remove values that depend on something that isn't in matrices. True if any were removed."""
+    size_before = len(plans)
+
+    def grounded(value: Value, plan: Plan) -> bool:
+        return plans.get(value) == plan or splat_of(value) is not None
+
+    for op in function.body.walk():
+        if op.name not in ("tile_mma", "tile_map") or op.result not in plans:
+            continue
+        accumulator = op.operands[2] if op.name == "tile_mma" else op.operands[0]
+        if not grounded(accumulator, plans[op.result]) or (op.name == "tile_map" and splat_of(accumulator) is not None):
+            del plans[op.result]
+    for loop in loops:
+        ends = list(exits_of(loop.regions[0]))
+        for place, (argument, result) in enumerate(zip(loop.regions[0].args[1:], loop.results, strict=True)):
+            plan = plans.get(argument)
+            if plan is None:
+                plans.pop(result, None)
+                continue
+            inner = all(e.name == "continue" and plans.get(e.operands[place]) == plan for e in ends)
+            if not inner or not grounded(loop.operands[3 + place], plan):
+                del plans[argument]
+                plans.pop(result, None)
+    return len(plans) < size_before
+
+
+def _row_factor(op: Op) -> Value | None:
+    """Return the factor of each row if the operation only multiplies the rows of its first operand; else None."""
+    if op.name != "tile_map" or len(op.operands) != 2 or len(op.regions[0].ops) != 2:
+        return None
+    first, second = (v.type for v in op.operands)
+    assert isinstance(first, Tile)
+    assert isinstance(second, Tile)
+    product, end = op.regions[0].ops
+    fits = (
+        product.name == "mul"
+        and set(product.operands) == set(op.regions[0].args[2:])
+        and end.operands == product.results
+    )
+    return op.operands[1] if fits and second.shape == (first.shape[0], 1) and first.dtype is second.dtype else None
+
+
+def splat_of(value: Value) -> Value | None:
+    """Return the value that a tile has everywhere if it is a constant or is defined outside of the region; else None."""
+    op = value.op
+    if op is None or op.name != "tile_map" or op.operands:
+        return None
+    region = op.regions[0]
+    inside = [o for o in region.ops[:-1] if o.name != "const"]
+    given = region.terminator.operands[0]
+    return None if inside or given in region.args else given
+
+
+def _plan(op: Op, caps: DeviceCaps, subgroups: int) -> Plan | None:
+    """Return the plan of a product, on the largest matrices that the device supports for its types and shape; None
+    without any.
+    """
+    a, b, total = (v.type for v in op.operands)
+    assert isinstance(a, Tile)
+    assert isinstance(b, Tile)
+    assert isinstance(total, Tile)
+    if a.dtype is not b.dtype or total.scope != "workgroup":
+        return None
+    best: tuple[int, Plan] | None = None
+    for shape in caps.matrices:
+        names = (shape.a, shape.b, shape.c, shape.result)
+        if shape.flexible or shape.saturating or shape.scope != "subgroup":
+            continue
+        if names != (a.dtype.name, a.dtype.name, total.dtype.name, total.dtype.name):
+            continue
+        if total.shape[0] % shape.m or total.shape[1] % shape.n or a.shape[1] % shape.k:
+            continue
+        plan = _partition(shape, total, a.dtype, subgroups)
+        if plan is not None and (best is None or shape.m * shape.n * shape.k > best[0]):
+            best = shape.m * shape.n * shape.k, plan
+    return best[1] if best is not None else None
+
+
+def _partition(shape: MatrixShape, total: Tile, factor: dtypes.DType, subgroups: int) -> Plan | None:
+    """Return the partition into subgroups whose blocks are closest to square; None if none fits."""
+    rows, columns = total.shape[0] // shape.m, total.shape[1] // shape.n
+    best: Plan | None = None
+    for down in (d for d in range(1, subgroups + 1) if subgroups % d == 0):
+        across = subgroups // down
+        if rows % down or columns % across:
+            continue
+        plan = Plan(shape, down, across, rows // down, columns // across, factor, total.dtype)
+        if plan.held * shape.m * shape.n * total.dtype.itemsize > _MAX_BYTES:
+            continue
+        if best is None or plan.rows + plan.columns < best.rows + best.columns:
+            best = plan
+    return best

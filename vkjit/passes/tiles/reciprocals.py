@@ -1,0 +1,97 @@
+"""Division by shared divisors, such as the sum of a row: multiplication by one reciprocal.
+
+In a region that runs for each element, as that of `tile_map`, divisions of f32 by a value from outside, or by an
+operand with few elements, become ``(x * inverse) * scale``. The error bound of division, 2.5 ULP, holds:
+
+1. `scale` is 1, or a power of two where the reciprocal might not be a normal number; multiplying by it is exact.
+2. The reciprocal is refined by one Newton step. Its residual is computed from parts of 12 bits, whose products are
+   exact, so it doesn't matter whether the device fuses operations. The roundings of `inverse` and of the product add up
+   to 2 ULP at most.
+3. For an infinite, zero or NaN divisor the residual is NaN, and the unrefined reciprocal is used, which is correct
+   then.
+
+Kernels with the attribute `strict` divide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from vkjit import dtypes
+from vkjit.ir.core import Op, Value
+from vkjit.ir.types import Scalar
+
+from .tile_state import Held, Workshop
+
+__all__ = ["Quotients", "quotients_of"]
+
+_MIN_ELEMENTS = 4
+"""Elements for each divisor from which a reciprocal is worth its cost."""
+_F32, _BITS = Scalar(dtypes.f32), Scalar(dtypes.u32)
+_HIGH_MASK = 0xFFFFF000
+_SCALE = 2.0**64
+"""Divisors above this magnitude, or below its reciprocal, are scaled before inversion."""
+
+
+@dataclass(slots=True)
+class Quotients:
+    """The divisions to replace, and the `inverse` and `scale` of each divisor so far."""
+
+    shop: Workshop
+    divisions: frozenset[Op]
+    known: dict[Value, tuple[Value, Value]] = field(default_factory=dict)
+
+    def quotient(self, value: Value, divisor: Value) -> Value:
+        """Return value / divisor."""
+        if divisor not in self.known:
+            self.known[divisor] = _inverse(self.shop, divisor)
+        inverse, scale = self.known[divisor]
+        b = self.shop.builder
+        return b.emit("mul", b.emit("mul", value, inverse), scale)
+
+
+def quotients_of(shop: Workshop, op: Op, slots: int, operands: Sequence[Held]) -> Quotients:
+    """Return the divisions of an operation's region that are worth replacing, where an invocation runs the region for
+    `slots` elements.
+    """
+    region = op.regions[0]
+    inside = {value for inner in region.ops for value in inner.results}
+    elements = region.args[len(region.args) - len(operands) :]
+    counts = {argument: len(tile.values) for argument, tile in zip(elements, operands, strict=True)}
+    divisions = []
+    for inner in region.ops:
+        if inner.name != "div" or inner.result.type != _F32 or inner.operands[1] in inside:
+            continue
+        if slots >= _MIN_ELEMENTS * counts.get(inner.operands[1], 1):
+            divisions.append(inner)
+    usable = shop.options.reciprocals and not shop.function.attrs.get("strict")
+    return Quotients(shop, frozenset(divisions if usable else ()))
+
+
+def _inverse(shop: Workshop, divisor: Value) -> tuple[Value, Value]:
+    """Return `inverse` and `scale` of a divisor: see the module's docstring."""
+    b = shop.builder
+    one = b.const(1.0, _F32)
+    bits = b.emit("and", b.emit("bitcast", divisor, type=_BITS), b.const(0x7FFFFFFF, _BITS))
+    magnitude = b.emit("bitcast", bits, type=_F32)
+    large, small = b.emit("gt", magnitude, b.const(_SCALE, _F32)), b.emit("lt", magnitude, b.const(1 / _SCALE, _F32))
+    scale = b.emit("select", small, b.const(_SCALE, _F32), one)
+    scale = b.emit("select", large, b.const(1 / _SCALE, _F32), scale)
+    scaled = b.emit("mul", divisor, scale)
+    estimate = b.emit("div", one, scaled)
+    (high, low), (upper, lower) = _parts(shop, scaled), _parts(shop, estimate)
+    residual = b.emit("sub", one, b.emit("mul", high, upper))
+    for x, y in ((high, lower), (low, upper), (low, lower)):
+        residual = b.emit("sub", residual, b.emit("mul", x, y))
+    refined = b.emit("add", estimate, b.emit("mul", estimate, residual))
+    in_range = b.emit("and", b.emit("lt", residual, b.const(0.5, _F32)), b.emit("gt", residual, b.const(-0.5, _F32)))
+    return b.emit("select", in_range, refined, estimate), scale
+
+
+def _parts(shop: Workshop, value: Value) -> tuple[Value, Value]:
+    """Return a float's upper 12 significant bits as a float, and the remainder."""
+    b = shop.builder
+    bits = b.emit("and", b.emit("bitcast", value, type=_BITS), b.const(_HIGH_MASK, _BITS))
+    high = b.emit("bitcast", bits, type=_F32)
+    return high, b.emit("sub", value, high)

@@ -1,0 +1,1 @@
+"""IR-to-IR transforms: optimizations and instrumentation."""

@@ -1,0 +1,128 @@
+"""Remove redundant barriers.
+
+Takes a kernel in normal form without calls::
+
+    store %s, %i, %a                  store %s, %i, %a
+    barrier                           barrier
+    %t = add %u, %v : f32      ->     %t = add %u, %v : f32
+    barrier
+    %w = load %s, %j : f32            %w = load %s, %j : f32
+
+Visible operations are accesses to shared arrays, accesses to global arrays of an alias class that the kernel writes
+(see `memory`), atomics and fences. A barrier is removed if there is no visible operation
+
+1. on any path between the previous barrier and it,
+2. on any path from the kernel's start to it, or
+3. on any path from it to the kernel's end.
+4. All barriers are removed if a workgroup is a single invocation.
+
+Paths in a loop include the back edge from the end of one iteration to the start of the next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from vkjit.ir.core import Function, Module, Op, Region
+from vkjit.ir.ops import OPS, Effect
+from vkjit.ir.rewrite import LOOPS
+from vkjit.ir.types import Array
+
+from ..analysis.alias import AliasClass, alias_class
+
+__all__ = ["RemoveBarriers"]
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveBarriers:
+    """Remove barriers that order no memory accesses."""
+
+    name: ClassVar[str] = "remove_barriers"
+
+    def run(self, module: Module) -> Module:
+        kernel = module.kernel
+        if not any(op.name == "barrier" for op in kernel.body.walk()):
+            return module
+        removal = _Removal(kernel)
+        if kernel.attrs["local_size"] == (1, 1, 1):
+            removal.all(kernel.body)  # rule 4
+            return module
+        removal.forward(kernel.body, clean=True)
+        removal.backward(kernel.body)
+        return module
+
+
+class _Removal:
+    """The rewrite of one kernel. `seen` holds the visible operations and all operations that contain one."""
+
+    def __init__(self, kernel: Function) -> None:
+        self.written: set[AliasClass] = {
+            alias_class(op.operands[0])
+            for op in kernel.body.walk()
+            if OPS[op.name].effect in (Effect.WRITE, Effect.READ_WRITE)
+        }
+        self.seen: set[Op] = set()
+        self.note(kernel.body)
+
+    def note(self, region: Region) -> bool:
+        """Fill `seen` for a region. True if it contains a visible operation; barriers don't count."""
+        visible_inside = False
+        for op in region.ops:
+            inside = [self.note(inner) for inner in op.regions]
+            if any(inside) or self.visible(op):
+                self.seen.add(op)
+                visible_inside = True
+        return visible_inside
+
+    def visible(self, op: Op) -> bool:
+        effect = OPS[op.name].effect
+        if op.name in ("fence", "call") or effect == Effect.READ_WRITE:
+            return True
+        if effect not in (Effect.READ, Effect.WRITE):
+            return False
+        array = op.operands[0].type
+        assert isinstance(array, Array)
+        return array.space == "shared" or (array.space == "global" and alias_class(op.operands[0]) in self.written)
+
+    def all(self, region: Region) -> None:
+        region.ops = [op for op in region.ops if op.name != "barrier"]
+        for op in region.ops:
+            for inner in op.regions:
+                self.all(inner)
+
+    def forward(self, region: Region, *, clean: bool) -> bool:
+        """Apply rules 1 and 2 to a region.
+
+        `clean` is True if no visible operation precedes on any path since the last barrier or the kernel's start.
+        Returns the same for the region's end.
+        """
+        kept: list[Op] = []
+        for op in region.ops:
+            if op.name == "barrier":
+                if clean:
+                    continue
+                clean = True
+            elif op.name == "if":
+                ends = [self.forward(inner, clean=clean) for inner in op.regions]
+                clean = all(ends)
+            elif op.name in LOOPS:
+                clean = clean and op not in self.seen
+                clean = self.forward(op.regions[0], clean=clean) and clean
+            elif op in self.seen:
+                clean = False
+            kept.append(op)
+        region.ops = kept
+        return clean
+
+    def backward(self, region: Region) -> None:
+        """Apply rule 3 to a region that is followed only by the kernel's end."""
+        for position in range(len(region.ops) - 1, -1, -1):
+            op = region.ops[position]
+            if op.name == "barrier":
+                del region.ops[position]
+            elif op.name == "if":
+                for inner in op.regions:
+                    self.backward(inner)
+            if op in self.seen or op.name in LOOPS:
+                return

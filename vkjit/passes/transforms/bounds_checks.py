@@ -1,0 +1,471 @@
+"""Insert bounds checks for array accesses, and zero checks for integer divisors, that report and continue.
+
+In kernels with the attribute `bounds`, each access to a strided array that isn't provably in range becomes ::
+
+    %v = load %x, %i, %j      ->      %v = if all of %i, %j in range { yield load %x, %i, %j }
+                                           else { report true, %i, %j, extents {site}; yield 0 }
+
+In kernels with `debug`, or with the sanitizer's check `division`, integer divisions are preceded by a report that fires
+if the divisor is 0. The pass takes the high form.
+
+Indices are provably in range if constants bound them within a static shape, if they are induction variables of loops up
+to the array's own extent, or if they are inside an `if` whose condition compares them with it. Axes with the same name
+(attribute `dims`) have the same extent; launches check that.
+
+1. If all comparisons of an access were already made by accesses that dominate it, a failure has been reported there:
+   the access doesn't report again.
+2. A small innermost loop without early exits is versioned. If the indices of its unconditional accesses are in range in
+   the first and last iterations (see `loop_ranges`), a copy without these checks runs; otherwise the checked loop runs
+   and reports the failing iterations. In a correct program all invocations run the unchecked copy, so vectors don't
+   diverge.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from vkjit import dtypes
+from vkjit.errors import ReportSite
+from vkjit.ir import types
+from vkjit.ir.builder import Builder
+from vkjit.ir.core import Function, Module, Op, Region, Value
+from vkjit.ir.matrices import units_of
+from vkjit.ir.ops import OpName
+from vkjit.ir.rewrite import clone_op, constant_of, is_constant, replace_uses, resolve
+from vkjit.ir.types import Array, Matrix
+
+from ..analysis.loop_ranges import LIMIT, MOST_OPERATIONS, MOST_SANITIZED, Ends, may_be_copied
+from ..analysis.trip_bound import Intervals
+from ..analysis.value_numbering import Alike
+from ..arithmetic.division import is_non_negative
+
+__all__ = ["Bounds"]
+
+_ACCESSES: frozenset[OpName] = frozenset({"load", "store", "atomic", "atomic_cas", "atomic_load", "atomic_store"})
+_MATRICES: frozenset[OpName] = frozenset({"mat_load", "mat_store"})
+_PER_OPERATION_CHECKS = frozenset({"overflow", "nan"})
+"""Sanitizer checks that add much code to each operation. The check `races` does so for each access that it watches."""
+_DIVISIONS: frozenset[OpName] = frozenset({"floordiv", "floormod", "truncdiv", "truncrem"})
+
+Compared = tuple[object, object]
+"""(index, extent) of a bounds comparison: a value or a constant, and an int, an axis name or (array, axis)."""
+Fact = tuple[str, Value, Value]
+"""("lt", x, y) for x < y; ("ge", x, y) for x >= y where y is non-negative. Both compare signed values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Insert bounds and divisor checks; do nothing in kernels without the attributes.
+
+    `share` enables rules 1 and 2; without it, each access is checked on its own, in place. Under the sanitizer, which
+    reports every failing access, rule 1 is off; rule 2 is off for the checks `overflow` and `nan`, which would
+    instrument the copy heavily. There, calls have been inlined before, and accesses at the same source location share a
+    report site.
+    """
+
+    name: ClassVar[str] = "bounds"
+    share: bool = True
+
+    def run(self, module: Module) -> Module:
+        checks, debug = (bool(module.kernel.attrs.get(flag)) for flag in ("bounds", "debug"))
+        debug = debug or "division" in module.kernel.attrs.get("sanitize", ())
+        sanitized = frozenset(module.kernel.attrs.get("sanitize", ()))
+        share, copy = self.share and not sanitized, self.share and not sanitized & _PER_OPERATION_CHECKS
+        if checks or debug:
+            for function in module.all_functions():
+                checker = _Checker(module, function, checks, debug, share, copy, sanitized)
+                checker.region(function.body, frozenset())
+        return module
+
+
+@dataclass(slots=True)
+class _Checker:
+    """The rewrite of one function.
+
+    `reported` holds the comparisons that dominate the current operation and report failures; `trail` is its undo log.
+    `raw` holds accesses whose checks were hoisted out of their loop. `guards` counts the guarded accesses. `names` maps
+    array axes to their names, `first` each name to its first axis.
+    """
+
+    module: Module
+    function: Function
+    checks: bool
+    debug: bool
+    share: bool
+    copy: bool
+    sanitized: frozenset[str] = frozenset()
+    reported: set[Compared] = field(default_factory=set)
+    trail: list[Compared] = field(default_factory=list)
+    raw: set[Op] = field(default_factory=set)
+    guards: int = 0
+    sites: dict[ReportSite, int] = field(default_factory=dict)
+    mapping: dict[Value, Value] = field(default_factory=dict)
+    names: dict[tuple[Value, int], str] = field(default_factory=dict)
+    first: dict[str, tuple[Value, int]] = field(default_factory=dict)
+    intervals: Intervals = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Collect the names of the kernel's array axes, and the first axis of each name."""
+        self.intervals = Intervals(self.function)
+        for param, text in zip(self.function.params, self.function.attrs.get("dims", ()), strict=False):
+            self.names.update({(param, axis): name for axis, name in enumerate(text.split()) if name != "_"})
+        if self.copy:
+            self.first = {name: axis_key for axis_key, name in reversed(self.names.items())}
+
+    def region(self, region: Region, facts: frozenset[Fact]) -> None:
+        source, region.ops = region.ops, []
+        mark = len(self.trail)
+        builder = Builder(region)
+        for op in source:
+            op.operands[:] = [resolve(self.mapping, value) for value in op.operands]
+            builder.loc = op.loc
+            if self.checks and op.name in _ACCESSES:
+                self.access(op, builder, facts)
+            elif self.checks and op.name in _MATRICES:
+                self.matrix(op, builder)
+            elif self.checks and self.copy and self.is_small(op):
+                self.small_loop(op, builder, facts)
+            else:
+                if self.debug and op.name in _DIVISIONS:
+                    self.division(op, builder)
+                region.ops.append(op)
+                self.regions_of(op, facts)
+        while len(self.trail) > mark:
+            self.reported.discard(self.trail.pop())
+
+    def regions_of(self, op: Op, facts: frozenset[Fact]) -> None:
+        """Rewrite the regions of an operation, with the facts that hold at their start."""
+        if op.name == "if":
+            self.region(op.regions[0], facts | _facts(op.operands[0]))
+            self.region(op.regions[1], facts)
+        elif op.name == "for":
+            self.region(op.regions[0], facts | _loop_facts(op))
+        else:
+            for inner in op.regions:
+                self.region(inner, facts)
+
+    def is_small(self, op: Op) -> bool:
+        """True if a loop may be versioned (rule 2). With the check `races`, loops with watched accesses may not."""
+        if not may_be_copied(op, MOST_SANITIZED if self.sanitized else MOST_OPERATIONS):
+            return False
+        if "races" not in self.sanitized:
+            return True
+        return not any(self.is_watched(inner) for inner in op.regions[0].walk())
+
+    def is_watched(self, op: Op) -> bool:
+        """True if an access may race: all but accesses to local arrays and to `In` arrays that overlap no other."""
+        if op.name not in _ACCESSES:
+            return op.name in _MATRICES
+        kind = op.operands[0].type
+        assert isinstance(kind, Array)
+        alone = kind.access == "in" and not self.function.attrs.get("overlaps")
+        return kind.space != "local" and not (kind.space == "global" and alone)
+
+    def small_loop(self, op: Op, builder: Builder, facts: frozenset[Fact]) -> None:
+        """Version a loop (rule 2): an `if` on the hoisted checks, with the unchecked copy and the checked loop."""
+        copy = clone_op(op, {})
+        replace_uses(copy.regions[0], self.mapping)
+        guards = self.guards
+        self.regions_of(op, facts)
+        condition = self.hoisted(copy, builder, facts) if self.guards > guards else None
+        if condition is None:
+            builder.region.ops.append(op)
+            return
+        self.regions_of(copy, facts)
+        sides = [Region(), Region()]
+        for side, loop in zip(sides, (copy, op), strict=True):
+            side.ops.append(loop)
+            with builder.at(side):
+                builder.op("yield", *loop.results)
+        versioned = builder.op("if", condition, types=[r.type for r in op.results], regions=sides)
+        for old, new in zip(op.results, versioned.results, strict=True):
+            new.name = old.name
+            self.mapping[old] = new
+
+    def hoisted(self, loop: Op, builder: Builder, facts: frozenset[Fact]) -> Value | None:
+        """Emit the hoisted checks before the loop and return their conjunction; None if no check can be hoisted.
+
+        Adds the accesses of `loop` whose checks are hoisted to `raw`.
+        """
+        inside = facts | _loop_facts(loop)
+        before = Builder(Region(), loop.loc)
+        ends = Ends(loop, before)
+        hoisted_indices: list[_Hoisted] = []
+        for op in loop.regions[0].ops:
+            unsure = self.unsure(op, inside) if op.name in _ACCESSES else []
+            index_ends = [ends.of(op.operands[1 + axis]) for axis in unsure]
+            if not unsure or any(place is None for place in index_ends):
+                continue
+            self.raw.add(op)
+            hoisted_indices += [
+                _Hoisted(op.operands[0], axis, op.operands[1 + axis], place)
+                for axis, place in zip(unsure, index_ends, strict=True)
+                if place is not None
+            ]
+        if not hoisted_indices:
+            return None
+        conditions = [
+            self.comparison(end, one.array, one.axis, before)
+            for one in (self.outermost(hoisted_indices) if self.sanitized else hoisted_indices)
+            for end in one.ends
+        ]
+        conditions += [_in_range(before, value, before.index(LIMIT)) for value in ends.limits]
+        builder.region.ops += before.region.ops
+        return _all(conditions, builder)
+
+    def outermost(self, known: list[_Hoisted]) -> list[_Hoisted]:
+        """Keep only the smallest and the largest of indices that differ by constants: they imply those in between.
+
+        Groups whose indices differ by `LIMIT` or more are kept whole, as indices in between might wrap around.
+        """
+        alike = Alike()
+        groups: dict[object, list[tuple[int, int]]] = {}
+        for number, hoisted in enumerate(known):
+            terms, constant = alike.sum(hoisted.index)
+            extent = self.compared(hoisted.index, hoisted.array, hoisted.axis)[1]
+            groups.setdefault((extent, terms), []).append((constant, number))
+        kept: set[int] = set()
+        for members in groups.values():
+            no_wrap = max(members)[0] - min(members)[0] < LIMIT
+            kept |= {min(members)[1], max(members)[1]} if no_wrap else {number for _, number in members}
+        return [hoisted for number, hoisted in enumerate(known) if number in kept]
+
+    def division(self, op: Op, builder: Builder) -> None:
+        divisor = op.operands[1]
+        dtype = getattr(divisor.type, "dtype", None)
+        if not isinstance(divisor.type, types.Scalar) or dtype is None or not dtype.is_integer:
+            return
+        if is_constant(divisor) and constant_of(divisor) != 0:
+            return
+        zero = builder.emit("eq", divisor, builder.const(0, divisor.type))
+        site = ReportSite("zero_division", op.loc, "integer division by zero: {0} divided by 0")
+        builder.op("report", zero, op.operands[0], site=self.module.add_site(site))
+
+    def access(self, op: Op, builder: Builder, facts: frozenset[Fact]) -> None:
+        unsure = self.unsure(op, facts) if op not in self.raw else []
+        if not unsure:
+            builder.region.ops.append(op)
+            return
+        array = op.operands[0]
+        kind = array.type
+        assert isinstance(kind, Array)
+        indices = op.operands[1 : 1 + kind.rank]
+        compared = {self.compared(indices[axis], array, axis) for axis in unsure}
+        already_reported = self.share and compared <= self.reported
+        self.trail += compared - self.reported
+        self.reported |= compared
+        extents = [_extent(builder, array, axis) for axis in range(kind.rank)]
+        condition = _all([self.comparison(indices[axis], array, axis, builder) for axis in unsure], builder)
+        self.guards += 1
+        self.guarded(op, builder, condition, [*indices, *extents], report=not already_reported)
+
+    def matrix(self, op: Op, builder: Builder) -> None:
+        """Guard a matrix load or store: check its first and last element, and the indices of the outer axes."""
+        array = op.operands[0]
+        kind = array.type
+        assert isinstance(kind, Array)
+        if kind.linear:
+            builder.region.ops.append(op)
+            return
+        indices = op.operands[1 : 1 + kind.rank]
+        sizes = [1] * (kind.rank - 2) + list(units_of(op))
+        last_indices = [builder.emit("add", i, builder.index(size - 1)) for i, size in zip(indices, sizes, strict=True)]
+        corner_indices = [*enumerate(indices), *((axis, i) for axis, i in enumerate(last_indices) if sizes[axis] > 1)]
+        extents = [_extent(builder, array, axis) for axis in range(kind.rank)]
+        condition = _all([_in_range(builder, index, extents[axis]) for axis, index in corner_indices], builder)
+        self.guards += 1
+        self.guarded(op, builder, condition, [*last_indices, *extents], report=True)
+
+    def comparison(self, index: Value, array: Value, axis: int, builder: Builder) -> Value:
+        """Emit the comparison of an index with its extent.
+
+        Axes of one name use the extent of the first of them, so that CSE merges equal comparisons.
+        """
+        same = self.first.get(self.names.get((array, axis), ""), (array, axis))
+        return _in_range(builder, index, _extent(builder, *same))
+
+    def unsure(self, op: Op, facts: frozenset[Fact]) -> list[int]:
+        """Return the axes along which an access isn't provably in range."""
+        array = op.operands[0]
+        if not isinstance(array.type, Array) or array.type.linear:
+            return []
+        indices = op.operands[1 : 1 + array.type.rank]
+        return [axis for axis, index in enumerate(indices) if not self.in_range(index, array, axis, facts)]
+
+    def compared(self, index: Value, array: Value, axis: int) -> Compared:
+        shape = array.type.shape if isinstance(array.type, Array) else None
+        extent = shape[axis] if shape is not None else self.names.get((array, axis)) or (array, axis)
+        return (constant_of(index) if is_constant(index) else index, extent)
+
+    def in_range(self, index: Value, array: Value, axis: int, facts: frozenset[Fact]) -> bool:
+        """True if the index is provably in range."""
+        kind = array.type
+        shape = kind.shape if isinstance(kind, Array) else None
+        if shape is not None and self.within(index, shape[axis]):
+            return True
+        literal = self.names.get((array, axis), "")
+        if literal.isdecimal() and self.within(index, int(literal)):
+            return True
+        base, moved = _parts(index)
+        if not (is_non_negative(index) or _lower_bound(base, facts) + moved >= 0):
+            return False
+        limits = [(y, _parts(x)[1]) for f, x, y in facts if f == "lt" and _parts(x)[0] is base and base is not None]
+        return any(self.is_limit(y, array, axis, shape, moved - shift) for y, shift in limits)
+
+    def within(self, index: Value, extent: int) -> bool:
+        """True if constant bounds of the index prove 0 <= index < extent."""
+        bounds = self.intervals.interval(index)
+        if bounds is None or not (bounds.lower.is_constant() and bounds.upper.is_constant()):
+            return False
+        return bounds.lower.numbers[0] >= 0 and bounds.upper.numbers[0] < extent
+
+    def is_limit(self, limit: Value, array: Value, axis: int, shape: tuple[int, ...] | None, above: int) -> bool:
+        """True if limit + above is provably at most the extent of an array's axis."""
+        base, moved = _parts(limit)
+        if base is None:
+            return shape is not None and moved + above <= shape[axis]
+        op = base.op
+        if op is None or op.name != "extent" or moved + above > 0:
+            return False
+        other = (op.operands[0], op.attrs["axis"])
+        name = self.names.get((array, axis))
+        return other == (array, axis) or (name is not None and self.names.get(other) == name)
+
+    def guarded(self, op: Op, builder: Builder, condition: Value, values: list[Value], *, report: bool) -> None:
+        """Wrap an access in an `if`; the other branch reports, and yields 0 for each result."""
+        results = [r.type for r in op.results]
+        taken, other = Region(), Region()
+        taken.ops.append(op)
+        with builder.at(taken):
+            builder.op("yield", *op.results)
+        with builder.at(other):
+            if report:
+                site = self.site(ReportSite("bounds", op.loc, self.message(op, len(values) // 2)))
+                builder.op("report", builder.const(True, types.BOOL), *values, site=site)
+            builder.op("yield", *(_zero_value(t, builder) for t in results))
+        guard = builder.op("if", condition, types=results, regions=[taken, other])
+        for old, new in zip(op.results, guard.results, strict=True):
+            new.name = old.name
+            self.mapping[old] = new
+
+    def site(self, entry: ReportSite) -> int:
+        """Return the number of a report site; under the sanitizer, equal sites share one."""
+        if self.sanitized and entry in self.sites:
+            return self.sites[entry]
+        self.sites[entry] = number = self.module.add_site(entry)
+        return number
+
+    def message(self, op: Op, rank: int) -> str:
+        name = op.operands[0].name or "the array"
+        if rank == 1:
+            return f"index {{0}} is outside {name}, shape ({{1}},)"
+        index, shape = (", ".join(f"{{{first + axis}}}" for axis in range(rank)) for first in (0, rank))
+        return f"index ({index}) is outside {name}, shape ({shape})"
+
+
+@dataclass(frozen=True, slots=True)
+class _Hoisted:
+    """An index along an array's axis, with its values in the first and last iterations (`ends`; one if invariant)."""
+
+    array: Value
+    axis: int
+    index: Value
+    ends: tuple[Value, ...]
+
+
+def _parts(value: Value) -> tuple[Value | None, int]:
+    """Split a value into (base, number) with value = base + number; base is None for constants.
+
+    Looks through additions and subtractions of constants. Exact, as index arithmetic doesn't overflow.
+    """
+    total = 0
+    while value.type == types.INDEX or is_constant(value):
+        if is_constant(value):
+            return None, total + int(constant_of(value))
+        op = value.op
+        if op is None or op.name not in ("add", "sub") or not is_constant(op.operands[1]):
+            if op is None or op.name != "add" or not is_constant(op.operands[0]):
+                break
+            value, other = op.operands[1], op.operands[0]
+        else:
+            value, other = op.operands
+        number = int(constant_of(other))
+        total += -number if op.name == "sub" else number
+    return value, total
+
+
+_INT64_MIN = -(1 << 63)
+
+
+def _lower_bound(base: Value | None, facts: frozenset[Fact]) -> int:
+    """Return a lower bound of a value, from its operations and the facts."""
+    if base is None:
+        return 0  # a constant is all in its number (see `_parts`)
+    candidates = [0] if is_non_negative(base) else []
+    for fact, x, y in facts:
+        (small, low), (large, high) = (_parts(x), _parts(y)) if fact == "lt" else (_parts(y), _parts(x))
+        if large is base and small is None:
+            candidates.append(low - high + (1 if fact == "lt" else 0))
+        elif fact == "ge" and large is base:
+            candidates.append(-high)
+    return max(candidates, default=_INT64_MIN)
+
+
+def _zero_value(type: types.Type, builder: Builder) -> Value:
+    """Emit the replacement for a value whose access is out of range: zeros."""
+    if isinstance(type, Matrix):
+        return builder.emit("mat_fill", builder.const(_zero(type), type.dtype), type=type)
+    return builder.const(_zero(type), type)
+
+
+def _zero(type: types.Type) -> bool | int | float:
+    dtype = getattr(type, "dtype", dtypes.i32)
+    return False if dtype.kind == "bool" else 0.0 if dtype.is_float else 0
+
+
+def _in_range(builder: Builder, index: Value, extent: Value) -> Value:
+    """Emit 0 <= index < extent as a single unsigned comparison."""
+    unsigned = [builder.cast(value, dtypes.u64) for value in (index, extent)]
+    return builder.emit("lt", *unsigned)
+
+
+def _all(conditions: list[Value], builder: Builder) -> Value:
+    while len(conditions) > 1:
+        conditions = [builder.emit("and", *conditions[:2]), *conditions[2:]]
+    return conditions[0]
+
+
+def _extent(builder: Builder, array: Value, axis: int) -> Value:
+    kind = array.type
+    if isinstance(kind, Array) and kind.shape is not None:
+        return builder.index(kind.shape[axis])
+    return builder.emit("extent", array, axis=axis)
+
+
+def _facts(condition: Value) -> frozenset[Fact]:
+    """Return the facts about signed values that a true condition implies."""
+    op = condition.op
+    if op is None or not op.operands or getattr(op.operands[0].type, "dtype", dtypes.u32).kind == "uint":
+        return frozenset()
+    if op.name == "and":
+        return _facts(op.operands[0]) | _facts(op.operands[1])
+    x, y = op.operands[0], op.operands[-1]
+    if op.name in ("lt", "gt"):
+        return frozenset({("lt", x, y) if op.name == "lt" else ("lt", y, x)})
+    if op.name in ("ge", "le"):
+        large, small = (x, y) if op.name == "ge" else (y, x)
+        return frozenset({("ge", large, small)}) if is_non_negative(small) else frozenset()
+    return frozenset()
+
+
+def _loop_facts(op: Op) -> frozenset[Fact]:
+    """Return the facts about an ascending loop's induction variable: it is below the end and not below the start."""
+    low, high, step = op.operands[:3]
+    if not is_constant(step) or constant_of(step) <= 0 or getattr(low.type, "dtype", dtypes.u32).kind == "uint":
+        return frozenset()
+    induction = op.regions[0].args[0]
+    facts: set[Fact] = {("lt", induction, high)}
+    if is_non_negative(low):
+        facts.add(("ge", induction, low))
+    return frozenset(facts)

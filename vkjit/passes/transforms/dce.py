@@ -1,0 +1,215 @@
+"""Dead code elimination.
+
+Removes operations without side effects whose results are unused, shared and local arrays that are only written, unused
+results of `if`, loop-carried values that only feed themselves, and terminating loops with no live effects or results.
+Works on any form::
+
+    %a = mul %x, %y : f32                                (unused)
+    %s, %t = for %lo, %hi, %step, %u, %v : f32, f32      %s = for %lo, %hi, %step, %u : f32
+        (%i: index, %p: f32, %q: f32) {             ->       (%i: index, %p: f32) {
+      %r = add %p, %p : f32                                %r = add %p, %p : f32
+      %w = mul %q, %q : f32
+      continue %r, %w                                      continue %r
+    }                                                    }
+
+Liveness is propagated backward from side effects and returns. An operand of `yield`, `break` or `continue` is live only
+if the result or loop-carried argument that it becomes is. A `for` always terminates, so it is removed if nothing in it
+is live; a `loop` is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from vkjit.ir.core import Function, Module, Op, Region, Value
+from vkjit.ir.ops import OPS, Effect, OpName
+from vkjit.ir.rewrite import LOOPS, exits_of
+from vkjit.ir.types import Array
+
+__all__ = ["DCE"]
+
+_REMOVABLE = frozenset({Effect.NONE, Effect.READ, Effect.ALLOCATE})
+_NEEDED_FOR_OTHERS: frozenset[OpName] = frozenset({"if", "for", "yield", "break", "continue", "unreachable"})
+_WRITES: frozenset[OpName] = frozenset({"store", "atomic_store"})
+
+
+@dataclass(frozen=True, slots=True)
+class DCE:
+    """Remove dead operations, results, loop-carried values and write-only arrays."""
+
+    name: ClassVar[str] = "dce"
+
+    def run(self, module: Module) -> Module:
+        for function in module.all_functions():
+            liveness = _Liveness(function)
+            liveness.solve()
+            _sweep(function.body, liveness)
+        return module
+
+
+class _Liveness:
+    """Liveness of the values and operations of a function.
+
+    `sources` maps each value that control flow defines (a result of `if` or a loop, or a loop-carried argument) to the
+    operands that may become it. `partners` links a loop's argument to the result with the same index: they are live or
+    dead together.
+    """
+
+    def __init__(self, function: Function) -> None:
+        self.live_values: set[Value] = set()
+        self.live_ops: set[Op] = set()
+        self.sources: dict[Value, list[Value]] = {}
+        self.partners: dict[Value, Value] = {}
+        self.around: dict[Op, Op | None] = {}
+        self.stores: dict[Value, list[Op]] = {}
+        self.exits: dict[Op, list[Op]] = {}
+        self.work: list[Value | Op] = []
+        self._scan(function.body, None)
+
+    def _scan(self, region: Region, parent: Op | None) -> None:
+        for op in region.ops:
+            self.around[op] = parent
+            if op.name == "if":
+                self._scan_if(op)
+            elif op.name in LOOPS:
+                self._scan_loop(op)
+            if _is_root(op):
+                self.work.append(op)
+            elif op.name in _WRITES:
+                self.stores.setdefault(op.operands[0], []).append(op)
+            for inner in op.regions:
+                self._scan(inner, op)
+
+    def _scan_if(self, op: Op) -> None:
+        for region in op.regions:
+            if region.terminator.name == "yield":
+                self._pass_on(op.results, region.terminator.operands)
+
+    def _scan_loop(self, op: Op) -> None:
+        first = _first_carried(op)
+        arguments = op.regions[0].args[1 if first else 0 :]
+        self._pass_on(arguments, op.operands[first:])
+        if first:
+            self._pass_on(op.results, op.operands[first:])
+        if _results_match_carried(op):
+            self.partners.update(zip(arguments, op.results, strict=True))
+            self.partners.update(zip(op.results, arguments, strict=True))
+        self.exits[op] = list(exits_of(op.regions[0]))
+        for exit in self.exits[op]:
+            if exit.name == "break":
+                self._pass_on(op.results, exit.operands)
+                continue
+            self._pass_on(arguments, exit.operands)
+            if first:
+                self._pass_on(op.results, exit.operands)
+
+    def _pass_on(self, targets: list[Value], values: list[Value]) -> None:
+        for target, value in zip(targets, values, strict=True):
+            self.sources.setdefault(target, []).append(value)
+
+    def solve(self) -> None:
+        work = self.work
+        while work:
+            item = work.pop()
+            if isinstance(item, Value):
+                self._need_value(item)
+            else:
+                self._need_op(item)
+
+    def _need_value(self, value: Value) -> None:
+        if value in self.live_values:
+            return
+        self.live_values.add(value)
+        self.work += self.sources.get(value, ())
+        if value in self.partners:
+            self.work.append(self.partners[value])
+        owner = value.owner
+        if isinstance(owner, Op):
+            self.work.append(owner)
+            if isinstance(value.type, Array):
+                self.work += self.stores.get(value, ())
+
+    def _need_op(self, op: Op) -> None:
+        if op in self.live_ops:
+            return
+        self.live_ops.add(op)
+        parent = self.around[op]
+        if parent is not None:
+            self.work.append(parent)
+        if op.name in LOOPS:
+            self.work += self.exits[op]
+            self.work += op.operands[: _first_carried(op)]
+        elif op.name not in ("yield", "break", "continue"):  # their operands are live if their targets are
+            self.work += op.operands
+
+
+def _is_root(op: Op) -> bool:
+    """True for operations that are always live."""
+    if op.name in _WRITES:
+        array = op.operands[0].op
+        return array is None or array.name not in ("shared", "local")
+    return op.name not in _NEEDED_FOR_OTHERS and OPS[op.name].effect not in _REMOVABLE
+
+
+def _first_carried(loop: Op) -> int:
+    """Return the number of operands before the loop-carried values."""
+    return 3 if loop.name == "for" else 0
+
+
+def _results_match_carried(loop: Op) -> bool:
+    return [v.type for v in loop.operands[_first_carried(loop) :]] == [r.type for r in loop.results]
+
+
+def _sweep(region: Region, liveness: _Liveness) -> None:
+    kept: list[Op] = []
+    for op in region.ops:
+        if op not in liveness.live_ops and not OPS[op.name].terminator:
+            continue
+        if op.name == "if":
+            _narrow_if(op, liveness)
+        elif op.name in LOOPS:
+            _narrow_loop(op, liveness)
+        for inner in op.regions:
+            _sweep(inner, liveness)
+        kept.append(op)
+    region.ops = kept
+
+
+def _keep(values: list[Value], flags: list[bool]) -> list[Value]:
+    return [value for value, flag in zip(values, flags, strict=True) if flag]
+
+
+def _renumber(values: list[Value]) -> None:
+    for number, value in enumerate(values):
+        value.index = number
+
+
+def _narrow_if(op: Op, liveness: _Liveness) -> None:
+    flags = [r in liveness.live_values for r in op.results]
+    if all(flags):
+        return
+    for region in op.regions:
+        if region.terminator.name == "yield":
+            region.terminator.operands[:] = _keep(region.terminator.operands, flags)
+    op.results = _keep(op.results, flags)
+    _renumber(op.results)
+
+
+def _narrow_loop(op: Op, liveness: _Liveness) -> None:
+    """Remove dead loop-carried values and results."""
+    first = _first_carried(op)
+    body = op.regions[0]
+    live = liveness.live_values
+    lead = 1 if first else 0
+    arguments = [a in live for a in body.args[lead:]]
+    results = [r in live for r in op.results]
+    if all(arguments) and all(results):
+        return
+    for exit in list(exits_of(body)):
+        exit.operands[:] = _keep(exit.operands, results if exit.name == "break" else arguments)
+    op.operands[first:] = _keep(op.operands[first:], arguments)
+    body.args[lead:] = _keep(body.args[lead:], arguments)
+    op.results = _keep(op.results, results)
+    _renumber(body.args)
+    _renumber(op.results)

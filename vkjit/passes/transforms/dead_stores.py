@@ -1,0 +1,120 @@
+"""Dead store elimination: remove stores that are overwritten before anything reads them.
+
+Works on any form::
+
+    store %y, %i, %a                        (gone)
+    %v = load %x, %i : f32          ->      %v = load %x, %i : f32
+    store %y, %i, %v                        store %y, %i, %v
+
+1. Both stores are in the same region and have the same array and index values.
+2. Between them there is no load from the array's alias class (see `memory`), no call, and no operation with regions
+   that accesses memory or may exit.
+3. For global and shared arrays, which other invocations can see, there is no atomic, barrier, fence, report or print
+   between them either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from vkjit.ir.core import Module, Op, Region, Value
+from vkjit.ir.ops import OPS, Effect
+from vkjit.ir.rewrite import LOOPS
+from vkjit.ir.types import Array
+
+from ..analysis.alias import AliasClass, alias_class
+
+__all__ = ["DeadStores"]
+
+Location = tuple[Value, ...]
+_TOUCHES = frozenset({Effect.READ, Effect.WRITE, Effect.READ_WRITE, Effect.SYNC, Effect.REPORT})
+_ORDERS = frozenset({Effect.READ_WRITE, Effect.SYNC, Effect.REPORT})
+
+
+@dataclass(frozen=True, slots=True)
+class DeadStores:
+    """Remove overwritten stores."""
+
+    name: ClassVar[str] = "dead_stores"
+
+    def run(self, module: Module) -> Module:
+        for function in module.all_functions():
+            _sweep(function.body)
+        return module
+
+
+@dataclass(frozen=True, slots=True)
+class _Effects:
+    """The effects of a region: memory accesses, exits of the enclosing loop, returns."""
+
+    memory: bool = False
+    exits: bool = False
+    returns: bool = False
+
+    def __or__(self, other: _Effects) -> _Effects:
+        return _Effects(self.memory | other.memory, self.exits | other.exits, self.returns | other.returns)
+
+
+def _sweep(region: Region) -> _Effects:
+    """Remove dead stores from a region, walking backward, and return its effects."""
+    kept: list[Op] = []
+    pending = _Pending()
+    effects = _Effects()
+    for op in reversed(region.ops):
+        inside = _effects(op)
+        effects |= inside
+        effect = OPS[op.name].effect
+        if op.name == "store":
+            if pending.covers(op):  # rule 1
+                continue
+            pending.add(op)
+        elif op.regions or op.name == "call":
+            if inside != _Effects():
+                pending.clear()
+        elif effect == Effect.READ:
+            pending.read(alias_class(op.operands[0]))
+        elif effect in _ORDERS:
+            pending.order()
+            if effect == Effect.READ_WRITE:
+                pending.read(alias_class(op.operands[0]))
+        kept.append(op)
+    region.ops = kept[::-1]
+    return effects
+
+
+def _effects(op: Op) -> _Effects:
+    """Return the effects of an operation and its regions, after sweeping those."""
+    effect = OPS[op.name].effect
+    effects = _Effects(op.name == "call" or effect in _TOUCHES, op.name in ("break", "continue"), op.name == "return")
+    for inner in op.regions:
+        effects |= _sweep(inner)
+    return _Effects(effects.memory, effects.exits and op.name not in LOOPS, effects.returns)
+
+
+class _Pending:
+    """Locations that are stored to later without a read in between, by alias class."""
+
+    def __init__(self) -> None:
+        self.places: dict[AliasClass, set[Location]] = {}
+
+    def covers(self, store: Op) -> bool:
+        return tuple(store.operands[:-1]) in self.places.get(alias_class(store.operands[0]), ())
+
+    def add(self, store: Op) -> None:
+        self.places.setdefault(alias_class(store.operands[0]), set()).add(tuple(store.operands[:-1]))
+
+    def clear(self) -> None:
+        self.places.clear()
+
+    def read(self, memory: AliasClass) -> None:
+        """Apply rule 2 for a load from an alias class."""
+        self.places.pop(memory, None)
+
+    def order(self) -> None:
+        """Apply rule 3: only stores to local arrays stay pending."""
+        self.places = {memory: places for memory, places in self.places.items() if _is_local(memory)}
+
+
+def _is_local(memory: AliasClass) -> bool:
+    return isinstance(memory, Value) and isinstance(memory.type, Array) and memory.type.space == "local"

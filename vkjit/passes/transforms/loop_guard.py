@@ -1,0 +1,239 @@
+"""Count loop iterations for drivers with a silent cap on them, and report before the cap can have been reached.
+
+Some drivers run 8 invocations as one vector and terminate every loop when the vector has executed a fixed number of
+iterations, summed over all loops of the kernel. An iteration counts if any invocation of the vector is active, both
+branches of an `if` count, and a loop counts one iteration even if no invocation enters it (see `loop_costs`).
+
+Invariant: at each point of the program, `count` in the active invocations is an upper bound of the vector's iterations
+so far.
+  * Cheap loops with a constant bound aren't instrumented. Their cost, and the single iteration of loops that no
+    invocation enters, are added where the enclosing code is counted, whether or not they are executed.
+  * A `for` without `break` and without counted loops inside has no overhead per iteration: its trip count is computed
+    before it.
+  * Other loops carry the count and add a constant in each iteration. After a loop, the count is the maximum over the
+    subgroup.
+  * After an `if` with counted loops in both branches, the count is (then - before) + (else - before) + before, which
+    may exceed the cap although neither branch does.
+  * A loop around counted loops that has several `continue`s takes the maximum at the start of its body.
+  * If an invocation exits a loop from inside an `if` that counts, its count would be lost to the others. In such
+    kernels, and on devices without subgroup arithmetic, each invocation counts separately, against the cap divided by
+    the size of the vector, which bounds their sum.
+Reports are placed after the outermost counted loops, and after branches whose counts are added. The guard never exits a
+loop early: the driver's cap does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from vkjit import dtypes
+from vkjit.errors import ReportSite
+from vkjit.ir.builder import Builder
+from vkjit.ir.core import Module, Op, Region, Value
+from vkjit.ir.rewrite import breaks_of, completes, constant_of, exits_of
+from vkjit.ir.types import U32
+
+from ..analysis.loop_costs import LoopCosts
+from ..analysis.trip_bound import TripBound, bound_from_json, bound_to_json
+from ..formulas.formula import Formula, Term
+
+__all__ = ["LoopGuard", "bound_from_json", "bound_to_json", "bounded_trip_product"]
+
+_CEILING = 1 << 30  # counts are clamped to this, so that they don't wrap around
+
+MESSAGE = (
+    "this device's driver stops loops silently after {cap:,} iterations, summed over all loops of the kernel (and over "
+    "the branches that neighbouring invocations take), and the loops up to here may have run more: split the work over "
+    "several launches or more invocations, use a newer driver, or run the kernel on the interpreter"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LoopGuard:
+    """Count iterations against the driver's cap; do nothing if `cap` is None.
+
+    Takes the normal form, after inlining and all passes that create loops. A kernel with the attribute `bound_checked`
+    is left alone if its launcher can bound its iterations.
+
+    `subgroup_arithmetic` is True if the device has `sg_reduce`, `width` is its vector size, and `margin` is how far
+    below the cap the guard reports.
+    """
+
+    name: ClassVar[str] = "loop_guard"
+    cap: int | None
+    width: int = 8
+    subgroup_arithmetic: bool = True
+    margin: int = 64
+
+    def run(self, module: Module) -> Module:
+        function = module.kernel
+        if self.cap is None or (function.attrs.get("bound_checked") and bounded_trip_product(module) is not None):
+            return module
+        budget = self.cap - self.margin
+        costs = LoopCosts.of(function, budget)
+        if not costs.counted:
+            return module
+        limit = budget - costs.of_region(function.body)
+        jointly = self.subgroup_arithmetic and not _leaves_counting_branch(function.body, costs)
+        guard = _Guard(module, costs, max(limit if jointly else limit // self.width, 0), self.cap, jointly)
+        start = Builder(Region(), function.loc)
+        zero = start.const(0, U32)
+        guard.region(function.body, zero, frozenset(), outermost=True, needed=False)
+        function.body.ops[:0] = start.region.ops
+        return module
+
+
+def bounded_trip_product(module: Module) -> TripBound | None:
+    """Return an upper bound of the iterations of all loops of the kernel, for the launcher to evaluate.
+
+    None if a trip count depends on anything but constants, extents, integer scalars and the grid. A launch whose bound
+    is below the cap needs no guard. Works before and after the guard is inserted.
+    """
+    return LoopCosts.bound(module.kernel)
+
+
+def _leaves_counting_branch(region: Region, costs: LoopCosts) -> bool:
+    """True if an `if` that contains counted loops also contains a `break` or `continue` of an enclosing loop."""
+    branches = (op for op in region.walk() if op.name == "if" and costs.counts(op))
+    return any(True for op in branches for inner in op.regions for _ in exits_of(inner))
+
+
+class _Guard:
+    """The rewrite of one function.
+
+    Counts above `limit` are reported. `jointly` is True if a count covers the whole vector, False if each invocation
+    counts separately.
+    """
+
+    def __init__(self, module: Module, costs: LoopCosts, limit: int, cap: int, jointly: bool) -> None:
+        self.module = module
+        self.costs = costs
+        self.limit = limit
+        self.cap = cap
+        self.jointly = jointly
+
+    def region(self, region: Region, count: Value, exits: frozenset[Op], *, outermost: bool, needed: bool) -> Value:
+        """Instrument a region that starts with `count`, and return the count at its end.
+
+        The count becomes an operand of `exits`. `outermost` is True if no counted loop encloses the region, `needed` if
+        the count is used after it.
+        """
+        source, region.ops = region.ops, []
+        builder = Builder(region)
+        for position, op in enumerate(source):
+            builder.loc = op.loc
+            if op in self.costs.counted:
+                count = self.loop(op, count, builder, outermost=outermost)
+            elif op.name == "if":
+                count_needed = needed or any(map(self.costs.counts, source[position + 1 :]))
+                count = self.branch(op, count, exits, builder, outermost=outermost, needed=count_needed)
+            else:
+                if op in exits:
+                    op.operands.append(count)
+                region.ops.append(op)
+        return count
+
+    def branch(
+        self, op: Op, count: Value, exits: frozenset[Op], builder: Builder, *, outermost: bool, needed: bool
+    ) -> Value:
+        counting = [any(map(self.costs.counts, region.ops)) for region in op.regions]
+        split = self.jointly and not self.costs.uniform(op.operands[0])
+        both = split and all(counting)
+        # the vector executes both branches: their sum may exceed the cap although neither does
+        joined = both and outermost
+        needed = (needed or joined) and any(counting)
+        ends = [self.region(r, count, exits, outermost=outermost, needed=needed) for r in op.regions]
+        builder.region.ops.append(op)
+        if not needed or not completes(op):
+            return count
+        rows = [(ends[0], count), (count, ends[1])] if both else [(ends[0],), (ends[1],)]
+        for region, row in zip(op.regions, rows, strict=True):
+            if region.terminator.name == "yield":
+                region.terminator.operands += row
+        added = [Value(U32, op, len(op.results) + n) for n in range(len(rows[0]))]
+        op.results += added
+        if not split:
+            return added[0]
+        maxima = [builder.emit("sg_reduce", value, op="max", partial=True) for value in added]
+        if not both:
+            return maxima[0]
+        total = builder.emit("sub", builder.emit("add", *maxima), count)
+        if joined:
+            last = [inner for inner in op.walk() if inner in self.costs.counted][-1]
+            self.report(last, total, builder)
+        return total
+
+    def report(self, loop: Op, count: Value, builder: Builder) -> None:
+        """Emit a report at the loop's location for counts above the limit."""
+        site = self.module.add_site(ReportSite("loop_limit", loop.loc, MESSAGE.format(cap=self.cap)))
+        builder.op("report", builder.emit("gt", count, builder.const(self.limit, U32)), site=site)
+
+    def loop(self, op: Op, count: Value, builder: Builder, *, outermost: bool) -> Value:
+        if _has_known_trip_count(op) and not self.costs.around_counted(op):
+            after = self.known_rounds(op, count, builder)
+        else:
+            after = self.carried_rounds(op, count, builder)
+        if self.jointly and not self.costs.together(op):
+            after = builder.emit("sg_reduce", after, op="max", partial=True)
+        if outermost:
+            self.report(op, after, builder)
+        return after
+
+    def known_rounds(self, op: Op, count: Value, builder: Builder) -> Value:
+        """Add trip count * weight to the count, for a `for` without `break`; clamped just above the limit."""
+        weight = self.costs.of_region(op.regions[0]) + 1
+        f = Formula(builder)
+        trip_count = _trip_count(f, op)
+        clamp = self.limit // weight + 1
+        clamped = f.call("min", trip_count, f.term(clamp, trip_count.dtype)).cast(U32.dtype)
+        total = f.term(count) + clamped * weight
+        builder.region.ops.append(op)
+        return f.call("min", total, f.term(_CEILING, U32.dtype)).value
+
+    def carried_rounds(self, op: Op, count: Value, builder: Builder) -> Value:
+        """Add the count to the loop-carried values and return its value after the loop."""
+        body = op.regions[0]
+        encloses_counted = self.costs.around_counted(op)
+        op.operands.append(count)
+        carried = Value(U32, body, len(body.args), "rounds")
+        body.args.append(carried)
+        exits = frozenset(exits_of(body))
+        head = Builder(Region(), op.loc)
+        inside = carried
+        if encloses_counted and self.jointly and sum(e.name == "continue" for e in exits) > 1:
+            inside = head.emit("sg_reduce", inside, op="max", partial=True)
+        inside = head.emit("add", inside, head.const(self.costs.of_region(body) + 1, U32))
+        if encloses_counted:
+            inside = head.emit("min", inside, head.const(_CEILING, U32))
+        self.region(body, inside, exits, outermost=False, needed=True)
+        body.ops[:0] = head.region.ops
+        builder.region.ops.append(op)
+        result = Value(U32, op, len(op.results))
+        op.results.append(result)
+        return result
+
+
+def _has_known_trip_count(op: Op) -> bool:
+    step = op.operands[2] if op.name == "for" else None
+    return step is not None and bool(constant_of(step)) and not breaks_of(op)
+
+
+def _trip_count(f: Formula, op: Op) -> Term:
+    """Compute the trip count of a `for` with constant step, unsigned, in at least 32 bits."""
+    low, high = (f.term(value) for value in op.operands[:2])
+    step = int(constant_of(op.operands[2]))
+    if step < 0:
+        low, high, step = high, low, -step
+    unsigned = dtypes.u64 if low.dtype.bits == 64 else dtypes.u32
+    wide = {8: dtypes.i32, 16: dtypes.i32}.get(low.dtype.bits, low.dtype)
+    distance = (high.cast(wide) - low.cast(wide)).cast(unsigned)
+    if step > 1:
+        shift = step.bit_length() - 1
+        distance_minus_one = distance - 1
+        distance = (
+            distance_minus_one >> shift
+            if step == 1 << shift
+            else f.call("udiv_raw", distance_minus_one, f.term(step, unsigned))
+        ) + 1
+    return f.select(low < high, distance, 0)

@@ -1,0 +1,191 @@
+"""Scalar replacement of local arrays that are only indexed by constants.
+
+Works on any form::
+
+    %t = local : local<f32, 2>                 %p = poison : f32
+    store %t, %zero, %a
+    %s = for %lo, %hi, %step, %b : f32         %s, %t1 = for %lo, %hi, %step, %b, %a : f32, f32
+        (%i: index, %c: f32) {           ->        (%i: index, %c: f32, %t0: f32) {
+      %x = load %t, %zero : f32                  %y = add %t0, %c : f32
+      %y = add %x, %c : f32
+      store %t, %zero, %y
+      continue %y                                continue %y, %y
+    }                                          }
+    %r = load %t, %zero : f32                  (uses of %r become %t1)
+
+1. An array is replaced if all its uses are loads and stores at constant, in-range indices, and it has at most `most`
+   elements. Vector elements are kept whole.
+2. A load is replaced by the last stored value, or by poison if there is none.
+3. Elements that an `if` stores to become further results; a region without stores yields the previous values.
+4. Elements that a loop stores to become further loop-carried values; its exits pass on the current values.
+
+Redundant loop-carried values are left to `dce`. Structs need no rule: in the IR, their fields are separate values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from vkjit.ir.builder import Builder
+from vkjit.ir.core import Function, Module, Op, Region, Value
+from vkjit.ir.rewrite import LOOPS, breaks_of, completes, constant_of, is_constant, resolve
+from vkjit.ir.types import Array
+
+__all__ = ["ScalarReplacement"]
+
+Slot = tuple[Value, int]
+"""(array, offset): a local array and the linear offset of an element."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarReplacement:
+    """Replace local arrays of at most `most` elements by values."""
+
+    most: int = 128
+    name: ClassVar[str] = "sroa"
+
+    def run(self, module: Module) -> Module:
+        for function in module.all_functions():
+            arrays = self.qualifying(function)
+            if arrays:
+                _Replacement(function, arrays).run()
+        return module
+
+    def qualifying(self, function: Function) -> frozenset[Value]:
+        """Return the arrays that meet rule 1."""
+        arrays: set[Value] = set()
+        for op in function.body.walk():
+            kind = op.result.type if op.name == "local" else None
+            if isinstance(kind, Array) and math.prod(kind.shape or ()) <= self.most:
+                arrays.add(op.result)
+            elif arrays:
+                accessed = op.operands[0] if op.name in ("load", "store") else None
+                if accessed is not None and accessed in arrays and _linear_offset(op) is None:
+                    arrays.discard(accessed)
+                arrays.difference_update(op.operands[0 if accessed is None else 1 :])
+        return frozenset(arrays)
+
+
+def _linear_offset(op: Op) -> int | None:
+    """Return the linear offset of the accessed element, None if the indices aren't constant and in range."""
+    array = op.operands[0].type
+    if not isinstance(array, Array) or array.shape is None:
+        return None
+    indices = op.operands[1 : 1 + array.rank]
+    if not all(map(is_constant, indices)):
+        return None
+    numbers = [int(constant_of(index)) for index in indices]
+    offset = 0
+    for number, extent in zip(numbers, array.shape, strict=True):
+        if not 0 <= number < extent:
+            return None
+        offset = offset * extent + number
+    return offset
+
+
+@dataclass(slots=True)
+class _Replacement:
+    """The rewrite of one function.
+
+    `values` maps slots to their current values. `stored` maps operations with regions to the slots of outer arrays that
+    they store to, in a fixed order.
+    """
+
+    function: Function
+    arrays: frozenset[Value]
+    values: dict[Slot, Value] = field(default_factory=dict)
+    stored: dict[Op, tuple[Slot, ...]] = field(default_factory=dict)
+    replaced: dict[Value, Value] = field(default_factory=dict)
+
+    def run(self) -> None:
+        self.collect(self.function.body)
+        self.region(self.function.body, (), ())
+
+    def collect(self, region: Region) -> dict[Slot, None]:
+        """Return the slots of outer arrays that a region stores to; fill `stored` for the operations inside."""
+        slots: dict[Slot, None] = {}
+        own: set[Value] = set()
+        for op in region.ops:
+            if op.name == "local":
+                own.add(op.result)
+            elif op.name == "store" and op.operands[0] in self.arrays:
+                slots[op.operands[0], _linear_offset(op) or 0] = None
+            elif op.regions:
+                inside = {slot: None for inner in op.regions for slot in self.collect(inner)}
+                self.stored[op] = tuple(inside)
+                slots.update(inside)
+        return {slot: None for slot in slots if slot[0] not in own} if own else slots
+
+    def region(self, region: Region, branch: Sequence[Slot], loop: Sequence[Slot]) -> None:
+        """Rewrite a region; `branch` and `loop` are the slots that the enclosing `if` and loop pass on."""
+        source, region.ops = region.ops, []
+        builder = Builder(region)
+        for op in source:
+            if self.replaced:
+                op.operands[:] = [resolve(self.replaced, value) for value in op.operands]
+            builder.loc = op.loc
+            if op.name == "local" and op.result in self.arrays:
+                self.allocate(op, builder)
+            elif op.name in ("load", "store") and op.operands[0] in self.arrays:
+                self.access(op)
+            else:
+                self.other(op, branch, loop)
+                region.ops.append(op)
+
+    def allocate(self, op: Op, builder: Builder) -> None:
+        array = op.result.type
+        assert isinstance(array, Array)
+        fresh = builder.emit("poison", type=array.element)
+        self.values.update({(op.result, offset): fresh for offset in range(math.prod(array.shape or ()))})
+
+    def access(self, op: Op) -> None:
+        """Replace a load or store (rule 2)."""
+        slot = (op.operands[0], _linear_offset(op) or 0)
+        if op.name == "store":
+            self.values[slot] = op.operands[-1]
+        else:
+            self.replaced[op.result] = self.values[slot]
+
+    def other(self, op: Op, branch: Sequence[Slot], loop: Sequence[Slot]) -> None:
+        if op.name == "yield":
+            op.operands += [self.values[slot] for slot in branch]
+        elif op.name in ("break", "continue"):
+            op.operands += [self.values[slot] for slot in loop]
+        elif op.name == "if":
+            self.branch(op, loop)
+        elif op.name in LOOPS:
+            self.loop(op)
+
+    def branch(self, op: Op, loop: Sequence[Slot]) -> None:
+        """Add the stored slots to the results of an `if` (rule 3)."""
+        slots = self.stored[op]
+        before = [self.values[slot] for slot in slots]
+        for inner in op.regions:
+            self.region(inner, slots, loop)
+            self.values.update(zip(slots, before, strict=True))
+        if completes(op):
+            self.results(op, slots)
+
+    def loop(self, op: Op) -> None:
+        """Add the stored slots to the loop-carried values and results of a loop (rule 4)."""
+        slots = self.stored[op]
+        before = [self.values[slot] for slot in slots]
+        body = op.regions[0]
+        op.operands += before
+        for slot, value in zip(slots, before, strict=True):
+            argument = Value(value.type, body, len(body.args), slot[0].name)
+            body.args.append(argument)
+            self.values[slot] = argument
+        self.region(body, (), slots)
+        self.values.update(zip(slots, before, strict=True))
+        if op.name == "for" or breaks_of(op):
+            self.results(op, slots)
+
+    def results(self, op: Op, slots: Sequence[Slot]) -> None:
+        for slot in slots:
+            result = Value(self.values[slot].type, op, len(op.results), slot[0].name)
+            op.results.append(result)
+            self.values[slot] = result

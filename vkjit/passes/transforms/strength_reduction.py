@@ -1,0 +1,174 @@
+"""Replace induction-variable multiplications by additions (strength reduction).
+
+Works on the normal and primitive forms::
+
+    for %lo, %hi, %step (%k: index) {          %first = mul %lo, %n : index
+      %p = mul %k, %n : index                  %by = mul %step, %n : index
+      ...                               ->     for %lo, %hi, %step, %first : index (%k: index, %p: index) {
+      continue                                   ...
+    }                                            %next = add %p, %by : index
+                                                 continue %next
+                                               }
+
+1. One operand is the induction variable i, possibly cast, or x + i or x - i with a loop-invariant x. The other operand
+   is loop-invariant. The additions are exact modulo 2**64.
+2. Only 64-bit multiplications are replaced, except by powers of two: a 64-bit addition costs a fraction of a
+   multiplication on GPUs and software drivers. 32-bit multiplications cost no more than additions, and each
+   loop-carried value needs a register.
+3. The multiplication is directly in the loop's body, so that every iteration executes it, and the body's only
+   `continue` is its terminator. A `break` passes on the current product.
+4. At most `most` multiplications are replaced per loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from vkjit.ir.builder import Builder
+from vkjit.ir.core import Module, Op, Region, Value
+from vkjit.ir.rewrite import LOOPS, constant_of, exits_of, is_constant, replace_uses
+from vkjit.ir.types import Scalar
+
+from .algebraic_simplify import wrapped
+
+__all__ = ["StrengthReduction"]
+
+
+@dataclass(frozen=True, slots=True)
+class StrengthReduction:
+    """Reduce at most `most` multiplications per loop; do nothing if `wanted` is False.
+
+    LLVM reduces by itself.
+    """
+
+    wanted: bool = True
+    most: int = 4
+    name: ClassVar[str] = "strength_reduction"
+
+    def run(self, module: Module) -> Module:
+        if not self.wanted:
+            return module
+        for function in module.all_functions():
+            reduction = _Reduction(self.most)
+            reduction.region(function.body)
+            replace_uses(function.body, reduction.replaced)
+        return module
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """A multiplication to reduce: (start + i) * factor with the induction variable i, or (start - i) if `negative`."""
+
+    op: Op
+    factor: Value
+    start: Value | None
+    negative: bool
+
+
+class _Reduction:
+    """The rewrite of one function. `depth` is the loop depth of each value's definition."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.depth: dict[Value, int] = {}
+        self.loops = 0
+        self.replaced: dict[Value, Value] = {}
+
+    def region(self, region: Region) -> None:
+        self.depth.update(dict.fromkeys(region.args, self.loops))
+        source, region.ops = region.ops, []
+        for op in source:
+            inner = op.name in LOOPS
+            self.loops += inner
+            for body in op.regions:
+                self.region(body)
+            if op.name == "for":
+                self.loop(op, Builder(region, op.loc))
+            self.loops -= inner
+            self.depth.update(dict.fromkeys(op.results, self.loops))
+            region.ops.append(op)
+
+    def loop(self, op: Op, before: Builder) -> None:
+        """Reduce multiplications of a loop that meets rules 3 and 4; `before` appends to the preheader."""
+        body = op.regions[0]
+        exits = list(exits_of(body))
+        if body.terminator.name != "continue" or sum(exit.name == "continue" for exit in exits) > 1:
+            return
+        products = [product for inner in body.ops if (product := self.product(inner, body.args[0]))]
+        for product in products[: self.most]:
+            self.carry(op, product, exits, before)
+
+    def outside(self, value: Value) -> bool:
+        return is_constant(value) or self.depth.get(value, self.loops) < self.loops
+
+    def product(self, op: Op, counter: Value) -> _Product | None:
+        """Return the reducible multiplication that an operation is by rules 1 and 2, or None."""
+        if op.name != "mul" or not isinstance(op.result.type, Scalar):
+            return None
+        dtype = op.result.type.dtype
+        if not dtype.is_integer or dtype.bits != 64:
+            return None
+        for x, factor in (op.operands, op.operands[::-1]):
+            if self.outside(factor) and not _is_power_of_two(factor):
+                if _is_counter(x, counter):
+                    return _Product(op, factor, None, negative=False)
+                shifted = self.shifted(x, counter)
+                if shifted is not None:
+                    return _Product(op, factor, *shifted)
+        return None
+
+    def shifted(self, value: Value, counter: Value) -> tuple[Value, bool] | None:
+        """Match start + i, i + start or start - i with the induction variable i; return (start, negative) or None."""
+        op = value.op
+        if op is None or op.name not in ("add", "sub"):
+            return None
+        x, y = op.operands
+        if _is_counter(y, counter) and self.outside(x):
+            return x, op.name == "sub"
+        if op.name == "add" and _is_counter(x, counter) and self.outside(y):
+            return y, False
+        return None
+
+    def carry(self, loop: Op, product: _Product, exits: list[Op], before: Builder) -> None:
+        body, type = loop.regions[0], product.op.result.type
+        assert isinstance(type, Scalar)
+        low, step = (self.again(value, type, before) for value in (loop.operands[0], loop.operands[2]))
+        if product.start is not None:
+            start = self.again(product.start, type, before)
+            low = before.emit("sub" if product.negative else "add", start, low)
+        factor = self.again(product.factor, type, before)
+        first, by = (_times(value, factor, before) for value in (low, step))
+        carried = Value(type, body, len(body.args), product.op.result.name)
+        body.args.append(carried)
+        loop.operands.append(first)
+        loop.results.append(Value(type, loop, len(loop.results)))
+        body.ops.remove(product.op)
+        self.replaced[product.op.result] = carried
+        last = body.ops.pop()
+        following = Builder(body, product.op.loc).emit("sub" if product.negative else "add", carried, by)
+        body.ops.append(last)
+        for exit in exits:
+            exit.operands.append(following if exit is last else carried)
+
+    @staticmethod
+    def again(value: Value, type: Scalar, before: Builder) -> Value:
+        """Return a loop-invariant value in the product's type, in the preheader; constants are copied there."""
+        if is_constant(value):
+            return before.const(wrapped(constant_of(value), type.dtype), type)
+        return before.cast(value, type)
+
+
+def _times(value: Value, factor: Value, builder: Builder) -> Value:
+    number = constant_of(value)
+    return factor if number == 1 else value if number == 0 else builder.emit("mul", value, factor)
+
+
+def _is_counter(value: Value, counter: Value) -> bool:
+    op = value.op
+    return value is counter or (op is not None and op.name == "cast" and op.operands[0] is counter)
+
+
+def _is_power_of_two(value: Value) -> bool:
+    number = abs(int(constant_of(value))) if is_constant(value) else 0
+    return is_constant(value) and number & (number - 1) == 0

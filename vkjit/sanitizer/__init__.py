@@ -1,0 +1,1 @@
+"""Launches under the sanitizer: shadow memory, redzones and reports."""

@@ -1,0 +1,300 @@
+"""Launch sanitized kernels: allocate shadow memory before the launch, decode reports after it.
+
+The plan's artifact has a `SanitizerPlan` in its `info`. Launches are synchronous; reports are appended to a list or
+raised as `SanitizerError`. The user's arrays end up as after a launch without the sanitizer, except that out-of-bounds
+accesses are not performed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import UNKNOWN, ArgumentError, LoopLimitError, ReportSite
+from ..launch.host_arrays import byte_range
+from ..launch.plan import Grid, LaunchPlan
+from ..passes.sanitizer.layout import (
+    EPOCH_BITS,
+    FIRST_VALUE,
+    GROUP_BITS,
+    HASH_BITS,
+    LOCAL_BITS,
+    RECORD_WORDS,
+    SITE_BITS,
+    Hidden,
+    HostValue,
+    SanitizerPlan,
+)
+from ..runtime.artifact import KernelArtifact
+from ..runtime.device import Buffer, Device, DeviceArray
+from ..runtime.sanitizer_reports import Access, Invocation, SanitizerError, SanitizerReport, report_of
+from .redzones import Canaries
+
+__all__ = ["launch"]
+
+Triple = tuple[int, int, int]
+
+MOST_SHADOW = 2 << 30
+"""Maximum shadow memory of one launch, in bytes."""
+
+_KINDS = {
+    "bounds": "out_of_bounds",
+    "zero_division": "division_by_zero",
+    "uninitialised": "uninitialised_read",
+    "fresh_shared": "uninitialised_read",
+    "overflow": "integer_overflow",
+    "nan": "nan_birth",
+    "uniform": "divergent_barrier",
+    "loops": "loop_limit",
+    "race": "race_global",
+}
+
+
+def launch(plan: LaunchPlan, groups: Grid, values: Sequence[Any], found: list[SanitizerReport] | None) -> None:
+    """Launch, wait, and decode the reports. Append them to `found` if it is given, else raise them as `SanitizerError`."""
+    artifact, device = plan.artifact, plan.device
+    expected: SanitizerPlan = artifact.info["sanitizer"]
+    if 0 in groups:
+        return
+    shadows = _Shadows.of(expected, artifact, device, groups, values)
+    reports: list[SanitizerReport] = []
+    canaries = Canaries(expected.stores, values) if "outside" in expected.checks else None
+    try:
+        plan.launch(groups, [*values, *shadows.arguments])
+        try:
+            device.synchronize()
+        except LoopLimitError as error:
+            reports.append(report_of("loop_limit", error.loc, error.message, artifact.name))
+        records = shadows.records()
+        if canaries is not None:
+            reports += canaries.reports(artifact.name)
+    finally:
+        shadows.close()
+    reports += _reports(expected, artifact, groups, records, values)
+    if found is not None:
+        found += reports
+    elif reports:
+        raise SanitizerError(reports, artifact.name)
+
+
+@dataclass(slots=True)
+class _Shadows:
+    """The hidden arguments of one launch and their buffers."""
+
+    device: Device
+    arguments: list[Any]
+    buffers: dict[str, Buffer]
+    record_count: int
+
+    @classmethod
+    def of(
+        cls, expected: SanitizerPlan, artifact: KernelArtifact, device: Device, groups: Grid, values: Sequence[Any]
+    ) -> _Shadows:
+        """Allocate zero-filled shadow buffers."""
+        cells = _Cells.of(expected, groups, values)
+        count = max(len(artifact.sites), 1)
+        workgroups = math.prod(groups)
+        sizes = {
+            "records": 4 * RECORD_WORDS * count,
+            "written": 4 * cells.total,
+            "shadow": 8 * expected.planes * cells.total,
+            "votes": 8 * expected.votes * workgroups,
+        }
+        roles = {hidden.role for hidden in expected.hidden} & set(sizes)
+        _check_sizes(artifact, expected, workgroups, sum(sizes[role] for role in roles))
+        shadows = cls(device, [], {}, count)
+        try:
+            for role in sorted(roles):
+                nbytes = max(sizes[role], 8)
+                shadows.buffers[role] = device.allocate(nbytes)
+                device.fill(shadows.buffers[role], 0, nbytes, 0)
+            shadows.arguments = [shadows._argument(hidden, cells) for hidden in expected.hidden]
+        except BaseException:
+            shadows.close()
+            raise
+        return shadows
+
+    def _argument(self, hidden: Hidden, cells: _Cells) -> Any:
+        if hidden.role == "cells":
+            return np.int64(cells.total)
+        if hidden.role == "shared":
+            return np.int64(cells.shared)
+        if hidden.role == "per_group":
+            return np.int64(cells.per_group)
+        if hidden.role == "zero":
+            return np.int64(0)
+        if hidden.role == "votes_per_group":
+            return np.int64(cells.votes)
+        if hidden.role == "base":
+            return np.int64(cells.bases[hidden.arg])
+        if hidden.role == "scale":
+            return np.int64(cells.scales[hidden.arg])
+        from .. import dtypes
+
+        buffer = self.buffers["records" if hidden.role == "values" else hidden.role]
+        dtype = dtypes.u32 if hidden.role in ("records", "written") else dtypes.u64
+        return DeviceArray(buffer, 0, dtype, (buffer.nbytes // dtype.itemsize,), (1,))
+
+    def records(self) -> npt.NDArray[np.uint32]:
+        """Return one row per report site; no rows if the kernel can't report."""
+        if "records" not in self.buffers:
+            return np.zeros((0, RECORD_WORDS), np.uint32)
+        raw = np.empty(4 * RECORD_WORDS * self.record_count, dtype=np.uint8)
+        self.device.read(self.buffers["records"], 0, raw)
+        return raw.view(np.uint32).reshape(self.record_count, RECORD_WORDS)
+
+    def close(self) -> None:
+        for buffer in self.buffers.values():
+            buffer.close()
+
+
+def _check_sizes(artifact: KernelArtifact, expected: SanitizerPlan, workgroups: int, nbytes: int) -> None:
+    if nbytes > MOST_SHADOW:
+        raise ArgumentError(
+            f"{artifact.name}: the sanitizer needs {nbytes >> 20} MiB of shadow memory for this launch, more than "
+            f"{MOST_SHADOW >> 20}: launch it with smaller arrays or fewer workgroups, or leave out the check 'races'"
+        )
+    if expected.planes and workgroups >= 1 << GROUP_BITS:
+        raise ArgumentError(
+            f"{artifact.name}: the sanitizer tells {1 << GROUP_BITS} workgroups apart, found {workgroups}: launch fewer, "
+            "or leave out the check 'races'"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """The numbering of shadow cells: global arrays first, by memory range, then the shared arrays of each workgroup."""
+
+    bases: dict[int, int]
+    scales: dict[int, int]
+    shared: int
+    per_group: int
+    votes: int
+    total: int
+
+    @classmethod
+    def of(cls, expected: SanitizerPlan, groups: Grid, values: Sequence[Any]) -> _Cells:
+        """Number the cells. Overlapping arrays share cells of the size of their smallest element type."""
+        arrays = {arg: values[arg] for arg in expected.tracked}
+        ranges = {arg: byte_range(array) for arg, array in arrays.items() if 0 not in array.shape}
+        bases, scales, total = dict.fromkeys(arrays, 0), dict.fromkeys(arrays, 1), 0
+        for low, high, members in _stretches(ranges):
+            item = min(arrays[arg].dtype.storage.itemsize for arg in members)
+            for arg in members:
+                bases[arg] = total + (arrays[arg].address - low) // item
+                scales[arg] = arrays[arg].dtype.storage.itemsize // item
+            total += -(-(high - low) // item)
+        everything = total + expected.shared_cells * math.prod(groups)
+        return cls(bases, scales, total, expected.shared_cells, expected.votes, everything)
+
+
+def _stretches(ranges: dict[int, tuple[int, int]]) -> list[tuple[int, int, list[int]]]:
+    """Return (low, high, arrays) for each memory range covered by arrays; overlapping arrays form one range."""
+    stretches: list[tuple[int, int, list[int]]] = []
+    for arg, (low, high) in sorted(ranges.items(), key=lambda item: item[1]):
+        if stretches and low < stretches[-1][1]:
+            start, end, members = stretches[-1]
+            stretches[-1] = (start, max(end, high), [*members, arg])
+        else:
+            stretches.append((low, high, [arg]))
+    return stretches
+
+
+# -- decoding
+
+
+def _reports(
+    expected: SanitizerPlan,
+    artifact: KernelArtifact,
+    groups: Grid,
+    records: npt.NDArray[np.uint32],
+    arguments: Sequence[Any],
+) -> list[SanitizerReport]:
+    """Return the reports in source order, one per kind and set of source locations."""
+    if not records[:, 0].any():
+        return []
+    reports: dict[tuple[Any, ...], SanitizerReport] = {}
+    for number in np.flatnonzero(records[:, 0]).tolist():
+        values = _values(expected.value_kinds.get(number, ()), records[number], arguments)
+        report = _report(expected, artifact, groups, artifact.sites[number], values, records[number])
+        ends = {report.loc} if report.other is None else {report.loc, report.other.loc}
+        reports.setdefault((report.kind, frozenset(ends)), report)
+    racing = {loc for report in reports.values() if report.other is not None for loc in (report.loc, report.other.loc)}
+    # a race at a location explains an uninitialized read there
+    result = [r for r in reports.values() if r.kind != "uninitialised_read" or r.loc not in racing]
+    return sorted(result, key=lambda report: (report.file, report.line, report.col))
+
+
+def _report(
+    expected: SanitizerPlan,
+    artifact: KernelArtifact,
+    groups: Grid,
+    site: ReportSite,
+    values: tuple[Any, ...],
+    words: npt.NDArray[np.uint32],
+) -> SanitizerReport:
+    local = _local_size(artifact)
+    where = _invocation(int(words[0]) - 1, int(words[1]), groups, local)
+    kind, other = _KINDS[site.kind], None
+    if site.kind == "race":
+        other = _other_side(expected, int(values[-1]), groups, local)
+        values = values[:-1]
+        kind = "race_shared" if site.message.startswith("shared") else "race_global"
+    text = site.message.format(*values).removeprefix("shared ").removeprefix("global ")
+    return report_of(kind, site.loc, text, artifact.name, where, values, other)
+
+
+def _local_size(artifact: KernelArtifact) -> Triple:
+    """Return the workgroup size of the source kernel; the code may be emitted for a flattened, one-dimensional
+    workgroup.
+    """
+    size: Triple = artifact.info["sanitizer"].local_size
+    return size
+
+
+def _values(
+    kinds: tuple[str | HostValue, ...], words: npt.NDArray[np.uint32], arguments: Sequence[Any]
+) -> tuple[Any, ...]:
+    """Decode the values of a report from its record and the arguments of the launch."""
+    raw = np.ascontiguousarray(words[FIRST_VALUE:])
+    values: list[Any] = []
+    position = 0
+    for kind in kinds:
+        if isinstance(kind, HostValue):
+            values.append(kind.number if kind.arg < 0 else arguments[kind.arg].shape[kind.axis])
+            continue
+        pair = raw[2 * position : 2 * position + 2]
+        position += 1
+        if kind == "f32":
+            values.append(float(pair[:1].view(np.float32)[0]))
+        else:
+            as_type = {"f64": np.float64, "int": np.int64, "uint": np.uint64}[kind]
+            values.append(pair.view(as_type)[0].item())
+    return tuple(values)
+
+
+def _invocation(group: int, number: int, groups: Grid, local: Triple) -> Invocation:
+    """Return the invocation with linear local id `number` in the workgroup with linear id `group`."""
+    group_id, local_id = _unravel(group, groups), _unravel(number, local)
+    ids = [g * s + i for g, s, i in zip(group_id, local, local_id, strict=True)]
+    return Invocation((ids[0], ids[1], ids[2]), group_id, local_id)
+
+
+def _other_side(expected: SanitizerPlan, word: int, groups: Grid, local: Triple) -> Access:
+    """Decode the access that a shadow word describes."""
+    site = (word >> HASH_BITS) & ((1 << SITE_BITS) - 1)
+    invocation = (word >> (HASH_BITS + SITE_BITS + EPOCH_BITS)) & ((1 << LOCAL_BITS) - 1)
+    group = word >> (HASH_BITS + SITE_BITS + EPOCH_BITS + LOCAL_BITS)
+    who = _invocation(group, invocation, groups, local)
+    entry = expected.sites[site] if site < len(expected.sites) else None
+    return Access(UNKNOWN if entry is None else entry.loc, "access" if entry is None else entry.how, who)
+
+
+def _unravel(number: int, extents: Triple) -> Triple:
+    x, y, _ = extents
+    return number % x, number // x % y, number // (x * y)

@@ -1,0 +1,1 @@
+"""Autograd engine: grad mode, tape and autocast."""

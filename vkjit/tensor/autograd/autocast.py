@@ -1,0 +1,93 @@
+"""Mixed precision: inside `autocast`, matrix products run in a 16-bit float type and precision-sensitive operations in
+f32.
+
+An operation's name decides how its operands are converted. Conversions are recorded, so gradients arrive in each
+tensor's own type.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, TypeVar
+
+from vkjit import dtypes
+from vkjit.dtypes import DType
+from vkjit.errors import DTypeError
+
+from .mode import state
+
+__all__ = ["PRECISE", "PRODUCTS", "autocast", "converted"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+PRODUCTS = frozenset({"attention", "convolution", "linear", "matmul"})
+"""Operations that run in the 16-bit type; they accumulate in f32."""
+
+PRECISE = frozenset({
+    "batch_norm", "cross_entropy", "cross_entropy_mean", "ctc", "cumsum", "exp", "expm1", "group_norm", "layer_norm", "log",
+    "log10", "log1p", "log2", "log_softmax", "logsumexp", "mean", "nll", "norm2", "pow", "prod", "reciprocal", "rsqrt",
+    "softmax", "squared_difference", "sum", "var",
+})  # fmt: skip
+"""Operations that run in f32."""
+
+
+class autocast:  # noqa: N801  # PyTorch's name
+    """Context manager and decorator: `with vk.autocast(vk.bf16): loss = ...`; call backward() outside of it.
+
+    `dtype` is vk.f16 or vk.bf16 (default). With f16, scale the loss with `vk.optim.GradScaler`, since f16 has a small
+    exponent range. Parameters stay f32. `device_type` may be the dtype itself; a device type name, as in PyTorch, is
+    ignored, since autocast applies to all devices.
+    """
+
+    def __init__(
+        self, device_type: DType | str | None = None, dtype: DType | None = None, enabled: bool = True
+    ) -> None:
+        if dtype is None:
+            dtype = dtypes.bf16 if device_type is None or isinstance(device_type, str) else device_type
+        elif device_type is not None and not isinstance(device_type, str):
+            raise DTypeError(f"autocast takes one type, found {device_type!r} and dtype={dtype!r}")
+        if dtype not in (dtypes.f16, dtypes.bf16):
+            raise DTypeError(f"autocast computes products in f16 or bf16, found {dtype!r}")
+        self._dtype = dtype if enabled else None
+        self._saved: list[DType | None] = []
+
+    def __enter__(self) -> None:
+        self._saved.append(state.autocast)
+        state.autocast = self._dtype
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        state.autocast = self._saved.pop()
+
+    def __call__(self, function: F) -> F:
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with autocast(self._dtype, enabled=self._dtype is not None):
+                return function(*args, **kwargs)
+
+        return wrapped  # type: ignore[return-value]  # the wrapped function keeps the signature
+
+
+def converted(name: str, operands: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return an operation's operands, converted as this thread's autocast mode requires."""
+    dtype = state.autocast
+    source: Any
+    target: Any
+    if name in PRODUCTS:
+        source, target = dtypes.f32, dtype
+    elif name in PRECISE:
+        source, target = dtype, dtypes.f32
+    else:
+        return _joined(operands, dtype)
+    return tuple(v.to(target) if getattr(v, "dtype", None) is source and hasattr(v, "meta") else v for v in operands)
+
+
+def _joined(operands: tuple[Any, ...], dtype: DType | None) -> tuple[Any, ...]:
+    """Convert operands of other operations to f32 where both f32 and the 16-bit type occur."""
+    kinds = {v.dtype for v in operands if hasattr(v, "meta")}
+    if dtype not in kinds or dtypes.f32 not in kinds:
+        return operands
+    return tuple(v.to(dtypes.f32) if hasattr(v, "meta") and v.dtype is dtype else v for v in operands)

@@ -1,0 +1,105 @@
+"""Per-thread autograd state, and the context managers that switch recording on and off."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from vkjit.dtypes import DType
+
+__all__ = ["enable_grad", "inference_mode", "is_grad_enabled", "no_grad", "set_grad_enabled", "state"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _State(threading.local):
+    """Per-thread state that every operation reads; one attribute each keeps that cheap."""
+
+    enabled = True
+    """True if operations are recorded."""
+    special = False
+    """True if autocast is on or operations are watched."""
+    filling = False
+    """True during a backward pass that adds to `.grad`."""
+    anomaly: Any = None
+    """The settings of anomaly mode, or None if it is off. Their method `vjp(node, gradients)` replaces `Node.vjp`."""
+
+    _autocast: DType | None = None
+    _watch: Callable[..., Any] | None = None
+
+    @property
+    def autocast(self) -> DType | None:
+        """The 16-bit type of autocast, or None if it is off."""
+        return self._autocast
+
+    @autocast.setter
+    def autocast(self, dtype: DType | None) -> None:
+        self._autocast = dtype
+        self.special = dtype is not None or self._watch is not None
+
+    @property
+    def watch(self) -> Callable[..., Any] | None:
+        """Callback through which this thread's operations run, or None: `watch(name, call, args, params)`."""
+        return self._watch
+
+    @watch.setter
+    def watch(self, watch: Callable[..., Any] | None) -> None:
+        self._watch = watch
+        self.special = watch is not None or self._autocast is not None
+
+
+state = _State()
+
+
+def is_grad_enabled() -> bool:
+    """Return True if operations on tensors that require gradients are recorded."""
+    return state.enabled
+
+
+class set_grad_enabled:  # noqa: N801  # PyTorch's name
+    """Context manager and decorator that switches recording on or off in this thread."""
+
+    def __init__(self, enabled: bool) -> None:
+        self._enabled = enabled
+        self._saved: list[bool] = []
+
+    def __enter__(self) -> None:
+        self._saved.append(state.enabled)
+        state.enabled = self._enabled
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        state.enabled = self._saved.pop()
+
+    def __call__(self, function: F) -> F:
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with set_grad_enabled(self._enabled):
+                return function(*args, **kwargs)
+
+        return wrapped  # type: ignore[return-value]  # the wrapped function keeps the signature
+
+
+def no_grad() -> set_grad_enabled:
+    """Disable recording: `with vk.no_grad(): ...` or `@vk.no_grad()`."""
+    return set_grad_enabled(False)
+
+
+def enable_grad() -> set_grad_enabled:
+    """Enable recording inside a `no_grad` block."""
+    return set_grad_enabled(True)
+
+
+def inference_mode(mode: bool | Callable[..., Any] = True) -> Any:
+    """Alias of `no_grad`, also as `@vk.inference_mode`; with mode=False, of `enable_grad`.
+
+    Unlike in PyTorch, tensors made inside may be used in recorded operations later, as constants.
+    """
+    if callable(mode):
+        return no_grad()(mode)
+    return set_grad_enabled(not mode)

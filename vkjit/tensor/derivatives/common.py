@@ -1,0 +1,28 @@
+"""Helpers shared by gradient rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..autograd.tape import Node
+
+__all__ = ["fitted", "sum_to"]
+
+
+def sum_to(gradient: Any, shape: tuple[int, ...]) -> Any:
+    """Return the gradient of a broadcast operand: summed over the axes along which it was stretched."""
+    if gradient.shape == shape:
+        return gradient
+    missing = gradient.ndim - len(shape)
+    stretched = [i + missing for i, e in enumerate(shape) if e == 1 and gradient.shape[i + missing] != 1]
+    axes = [*range(missing), *stretched]
+    summed = gradient.sum(axes, True) if axes else gradient
+    return summed.reshape(shape)
+
+
+def fitted(node: Node, position: int, gradient: Any) -> Any:
+    """Return the gradient summed to the shape of an operand, or None if that operand needs no gradient."""
+    edge = node.edges[position]
+    if not node.needs[position] or edge is None:
+        return None
+    return sum_to(gradient, edge.shape)

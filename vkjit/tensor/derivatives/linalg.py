@@ -1,0 +1,45 @@
+"""Gradients of matrix products."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from vkjit import dtypes
+
+from ..autograd.tape import Node, rule
+from ..ops.matmul import matmul
+from ..ops.views import mT, reshape
+from ..precision import is_half
+from .common import sum_to
+
+
+@rule("matmul", inputs=True)
+def _matmul(node: Node, gradient: Any) -> tuple[Any, ...]:
+    a, b = node.input(0), node.input(1)
+    left = _summed_product(gradient, mT(b), a.shape) if node.needs[0] else None
+    if not node.needs[1]:
+        return left, None
+    if b.ndim == 2 and a.ndim > 2:  # one matrix for the whole batch: a single product over all rows
+        rows = reshape(a, (math.prod(a.shape[:-1]), a.shape[-1]))
+        gradients = reshape(gradient, (rows.shape[0], gradient.shape[-1]))
+        return left, matmul(mT(rows), gradients)
+    return left, _summed_product(mT(a), gradient, b.shape)
+
+
+def _summed_product(p: Any, q: Any, shape: tuple[int, ...]) -> Any:
+    """Return the product of p and q, summed over broadcast axes to `shape`. If there is something to sum, 16-bit
+    operands are multiplied in f32.
+    """
+    if len(shape) == max(p.ndim, q.ndim) and all(
+        extent == max(m, n)
+        for extent, m, n in zip(shape[:-2], p.shape[-len(shape) : -2], q.shape[-len(shape) : -2], strict=False)
+    ):
+        return sum_to(matmul(p, q), shape)
+    return sum_to(widest(p, q), shape)
+
+
+def widest(p: Any, q: Any) -> Any:
+    """Return the product, computed in f32 for 16-bit floats."""
+    wide = dtypes.f32 if is_half(p.dtype) else p.dtype
+    return matmul(p.to(wide), q.to(wide))

@@ -1,0 +1,40 @@
+"""Gradients of embeddings, embedding bags and dropout."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..autograd.tape import Node, rule
+from ..nn.embedding import _embedding, embedding_gradient, seeded_dropout, shares
+from ..nn.embedding_bag import bag_numbers
+
+
+@rule("embedding", inputs=True)
+def _of_embedding(node: Node, gradient: Any) -> tuple[Any, ...]:
+    table = node.edges[0]
+    assert table is not None
+    indices, rows = node.input(1), table.shape[0]
+    if node.params.get("by_frequency"):
+        gradient = gradient * shares(indices, rows, gradient)
+    return embedding_gradient(gradient, indices, rows=rows, skipped=node.params["skipped"]), None
+
+
+@rule("embedding_gradient", inputs=True)
+def _of_embedding_gradient(node: Node, gradient: Any) -> tuple[Any, ...]:
+    indices, skipped = node.input(1), node.params["skipped"]
+    taken: Any = _embedding(gradient, indices, skipped=skipped)
+    if skipped >= 0:
+        taken = taken * (indices != skipped).unsqueeze(-1).to(taken.dtype)
+    return taken, None
+
+
+@rule("bag_sum")
+def _of_bag_sum(node: Node, gradient: Any) -> tuple[Any, ...]:
+    values = node.edges[0]
+    assert values is not None
+    return (_embedding(gradient, bag_numbers(node.params["offsets"], values.shape[0]), skipped=-1),)
+
+
+@rule("dropout")
+def _dropout(node: Node, gradient: Any) -> tuple[Any, ...]:
+    return (seeded_dropout(gradient, **node.params),)

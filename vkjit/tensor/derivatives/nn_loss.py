@@ -1,0 +1,144 @@
+"""Gradients of losses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vkjit.errors import ArgumentError
+
+from ..autograd.mode import is_grad_enabled
+from ..autograd.tape import Node, rule
+from ..nn.ctc_loss import ctc_gradient
+from ..nn.loss import cross_entropy_gradient, cross_entropy_mean_gradient, nll_gradient
+from ..nn.softmax import log_softmax
+from ..ops import arithmetic
+from .common import fitted
+
+
+def _difference_gradients(node: Node, slope: Any) -> tuple[Any, ...]:
+    """Return the gradients of (x, target) for a loss of their difference."""
+    return fitted(node, 0, slope), fitted(node, 1, -slope) if node.needs[1] else None
+
+
+@rule("squared_difference", inputs=True)
+def _squared_difference(node: Node, gradient: Any) -> tuple[Any, ...]:
+    return _difference_gradients(node, gradient * ((node.input(0) - node.input(1)) * 2))
+
+
+@rule("absolute_difference", inputs=True)
+def _absolute_difference(node: Node, gradient: Any) -> tuple[Any, ...]:
+    return _difference_gradients(node, gradient * (node.input(0) - node.input(1)).sign())
+
+
+@rule("smooth_l1", inputs=True)
+def _smooth_l1(node: Node, gradient: Any) -> tuple[Any, ...]:
+    beta = node.params["beta"]
+    return _difference_gradients(node, gradient * ((node.input(0) - node.input(1)) / beta).clamp(-1.0, 1.0))
+
+
+@rule("huber", inputs=True)
+def _huber(node: Node, gradient: Any) -> tuple[Any, ...]:
+    delta = node.params["delta"]
+    return _difference_gradients(node, gradient * (node.input(0) - node.input(1)).clamp(-delta, delta))
+
+
+@rule("binary_entropy", inputs=True)
+def _binary_entropy(node: Node, gradient: Any) -> tuple[Any, ...]:
+    x, t = node.input(0), node.input(1)
+    of_target = None
+    if node.needs[1]:
+        of_target = gradient * ((1 - x).log().clamp(min=-100.0) - x.log().clamp(min=-100.0))
+    return gradient * (x - t) / (x * (1 - x)).clamp(min=1e-12), of_target
+
+
+@rule("binary_entropy_logits", inputs=True)
+def _binary_entropy_logits(node: Node, gradient: Any) -> tuple[Any, ...]:
+    x, t = node.input(0), node.input(1)
+    return gradient * (x.sigmoid() - t), -gradient * x if node.needs[1] else None
+
+
+@rule("divergence", inputs=True)
+def _divergence(node: Node, gradient: Any) -> tuple[Any, ...]:
+    x, t = node.input(0), node.input(1)
+    of_target = None
+    if node.needs[1]:
+        slope = arithmetic.where(t == 0, 0.0, arithmetic.where(t == 0, 1.0, t).log() + 1 - x)
+        of_target = fitted(node, 1, gradient * slope)
+    return fitted(node, 0, -gradient * t), of_target
+
+
+@rule("log_divergence", inputs=True)
+def _log_divergence(node: Node, gradient: Any) -> tuple[Any, ...]:
+    x, t = node.input(0), node.input(1)
+    scaled = gradient * t.exp()
+    return fitted(node, 0, -scaled), fitted(node, 1, scaled * (t - x + 1)) if node.needs[1] else None
+
+
+@rule("cross_entropy", inputs=True, outputs=True)
+def _cross_entropy(node: Node, gradient: Any, _: Any) -> tuple[Any, ...]:
+    x, target, weight = (node.input(i) for i in range(3))
+    ignored, smoothing = node.params["ignored"], node.params["smoothing"]
+    if not is_grad_enabled():
+        statistics = node.params["saved"].get("statistics")
+        of_input = cross_entropy_gradient(gradient, x, target, weight, statistics, ignored=ignored, smoothing=smoothing)
+        return of_input, None, None
+    axis = 1 if x.ndim > 1 else 0
+    probabilities = log_softmax(x, axis).exp()
+    scale = node.output(1).detach()
+    masked_gradient = gradient * (scale != 0).to(gradient.dtype)
+    picked = nll_gradient(gradient * (1 - smoothing), target, scale, shape=x.shape)
+    one = masked_gradient * scale.to(gradient.dtype) * (1 - smoothing)
+    classes = x.shape[axis]
+    even = masked_gradient.unsqueeze(axis) * (smoothing / classes)
+    shape = [-1 if i == axis else 1 for i in range(x.ndim)]
+    shares = even if weight is None else even * weight.reshape(shape)
+    whole = even * classes if weight is None else even * weight.sum()
+    return probabilities * (one.unsqueeze(axis) + whole) + picked - shares, None, None
+
+
+@rule("cross_entropy_mean", inputs=True)
+def _cross_entropy_mean(node: Node, gradient: Any) -> tuple[Any, ...]:
+    x, target, weight = (node.input(i) for i in range(3))
+    ignored, saved = node.params["ignored"], node.params["saved"]
+    if not is_grad_enabled():
+        return cross_entropy_mean_gradient(gradient, x, target, weight, ignored, saved), None, None
+    counts = target != ignored
+    classes = arithmetic.where(counts, target, 0)
+    scale = counts.to(x.dtype) if weight is None else counts.to(x.dtype) * weight.detach()[classes]
+    each = (gradient / scale.sum()).expand(scale.shape)
+    picked = nll_gradient(each, classes, scale, shape=x.shape)
+    return log_softmax(x, 1).exp() * (each * scale).unsqueeze(1) + picked, None, None
+
+
+@rule("nll", inputs=True, outputs=True)
+def _nll(node: Node, gradient: Any, _: Any) -> tuple[Any, ...]:
+    edge = node.edges[0]
+    assert edge is not None
+    return nll_gradient(gradient, node.input(1), node.output(1).detach(), shape=edge.shape), None, None
+
+
+@rule("nll_gradient", inputs=True)
+def _nll_gradient(node: Node, gradient: Any) -> tuple[Any, ...]:
+    from ..nn.loss import _nll as forward
+
+    scale = node.input(2)
+    target = arithmetic.where(scale != 0, node.input(1), 0)  # targets of ignored rows aren't valid classes
+    picked, _ = forward(gradient, target, None, ignored=-(2**63))
+    return picked * scale.to(picked.dtype), None, None
+
+
+@rule("ctc", inputs=True, outputs=True)
+def _ctc(node: Node, gradient: Any) -> tuple[Any, ...]:
+    if is_grad_enabled():
+        raise ArgumentError("ctc_loss() has no second derivative: leave create_graph out")
+    p, *about = (node.input(i) for i in range(4))
+    loss, alpha = node.output(0), node.params["saved"]["alpha"]
+    return ctc_gradient(p, tuple(about), alpha, loss.detach(), gradient, node.params["blank"]), None, None, None
+
+
+@rule("mean_of_rows")
+def _mean_of_rows(node: Node, gradient: Any) -> tuple[Any, ...]:
+    edge = node.edges[0]
+    assert edge is not None
+    share = gradient * node.params["saved"]["inverse"].to(gradient.dtype)
+    return share.expand(edge.shape), None

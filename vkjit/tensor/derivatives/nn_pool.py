@@ -1,0 +1,37 @@
+"""Gradients of pooling.
+
+For fixed source locations pooling is linear, so the gradient of a pooling gradient is the pooling itself, at the same
+locations.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..autograd.tape import Node, rule
+from ..nn.pool import at_places, max_pool_gradient, mean_pool, mean_pool_gradient
+
+
+@rule("max_pool", outputs=True)
+def _max_pool(node: Node, gradient: Any, _: Any) -> tuple[Any, ...]:
+    return (max_pool_gradient(gradient, node.output(1), **node.params),)
+
+
+@rule("max_pool_gradient", inputs=True)
+def _max_pool_gradient(node: Node, gradient: Any) -> tuple[Any, ...]:
+    return at_places(gradient, node.input(1), **node.params), None
+
+
+@rule("at_places", inputs=True)
+def _at_places(node: Node, gradient: Any) -> tuple[Any, ...]:
+    return max_pool_gradient(gradient, node.input(1), **node.params), None
+
+
+@rule("avg_pool")
+def _avg_pool(node: Node, gradient: Any) -> tuple[Any, ...]:
+    return (mean_pool_gradient(gradient, **node.params),)
+
+
+@rule("avg_pool_gradient")
+def _avg_pool_gradient(node: Node, gradient: Any) -> tuple[Any, ...]:
+    return (mean_pool(gradient, **node.params),)

@@ -1,0 +1,27 @@
+"""Gradients of softmax and log-softmax: one kernel, or tensor operations if the gradient itself is recorded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..autograd.mode import is_grad_enabled
+from ..autograd.tape import Node, rule
+from ..nn.softmax import softmax_gradient
+
+
+@rule("softmax", outputs=True)
+def _softmax(node: Node, gradient: Any) -> tuple[Any, ...]:
+    y, axis = node.output(), node.params["axis"]
+    if not is_grad_enabled():
+        return (softmax_gradient(gradient, y, axis=axis, log=False),)
+    y_: Any = y
+    return (y_ * (gradient - (gradient * y_).sum(axis, True)) if y.ndim else gradient * 0,)
+
+
+@rule("log_softmax", outputs=True)
+def _log_softmax(node: Node, gradient: Any) -> tuple[Any, ...]:
+    y, axis = node.output(), node.params["axis"]
+    if not is_grad_enabled():
+        return (softmax_gradient(gradient, y, axis=axis, log=True),)
+    y_: Any = y
+    return (gradient - y_.exp() * gradient.sum(axis, True) if y.ndim else gradient * 0,)

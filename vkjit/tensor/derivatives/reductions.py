@@ -1,0 +1,105 @@
+"""Gradients of reductions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..autograd.tape import Node, rule
+from ..ops.arithmetic import where
+from ..ops.reductions import prod
+from ..ops.views import expand, reshape
+
+
+def _spread(node: Node, value: Any) -> Any:
+    """Expand a reduced value to the operand's shape."""
+    edge = node.edges[0]
+    assert edge is not None
+    axes = node.params["axes"]
+    kept_shape = tuple(1 if i in axes else e for i, e in enumerate(edge.shape))
+    return expand(reshape(value, kept_shape), edge.shape)
+
+
+def _count(node: Node) -> int:
+    edge = node.edges[0]
+    assert edge is not None
+    return math.prod(edge.shape[a] for a in node.params["axes"])
+
+
+@rule("sum")
+def _sum(node: Node, gradient: Any) -> tuple[Any, ...]:
+    return (_spread(node, gradient),)
+
+
+@rule("mean")
+def _mean(node: Node, gradient: Any) -> tuple[Any, ...]:
+    return (_spread(node, gradient / float(max(_count(node), 1))),)
+
+
+@rule("prod", inputs=True)
+def _prod(node: Node, gradient: Any) -> tuple[Any, ...]:
+    x: Any = node.input(0)
+    axes = node.params["axes"]
+    zero = x == 0
+    zeros = zero.sum(axes, True)
+    others = where(zero, 1.0, x)
+    product = prod(others, axes, True)
+    slope = where(zeros == 0, product / others, where((zeros == 1) & zero, product, 0.0))
+    return (_spread(node, gradient) * slope,)
+
+
+def _register_min_max(name: str) -> None:
+    """Register the rule of a min/max reduction: elements equal to the result share its gradient; with a NaN result all
+    gradients are NaN.
+    """
+
+    @rule(name, inputs=True, outputs=True)
+    def _(node: Node, gradient: Any) -> tuple[Any, ...]:
+        x, axes = node.input(0), node.params["axes"]
+        top = _spread(node, node.output(0))
+        hit = (x == top).to(x.dtype)
+        return (hit * _spread(node, gradient) / hit.sum(axes, True),)
+
+
+_register_min_max("amax")
+_register_min_max("amin")
+
+
+@rule("shared_value", inputs=True)
+def _shared_value(node: Node, gradient: Any) -> tuple[Any, ...]:
+    """Elements equal to the value share its gradient; for a NaN value, the elements that are NaN do."""
+    x, value = node.input(0), node.input(1)
+    hit = where(value == value, x == value, x != x).to(x.dtype)
+    return hit * (gradient / hit.sum()), None
+
+
+@rule("var", inputs=True)
+def _var(node: Node, gradient: Any) -> tuple[Any, ...]:
+    x = node.input(0)
+    away = x - x.mean(node.params["axes"], True)
+    divisor = _count(node) - node.params["correction"]
+    return (_spread(node, gradient) * away * (2 / divisor if divisor > 0 else math.inf),)
+
+
+@rule("std", inputs=True, outputs=True)
+def _std(node: Node, gradient: Any) -> tuple[Any, ...]:
+    x, y = node.input(0), node.output(0)
+    away = x - x.mean(node.params["axes"], True)
+    divisor = _count(node) - node.params["correction"]
+    scale = where(y == 0, 0.0, gradient / where(y == 0, 1.0, y))
+    return (_spread(node, scale) * away * (1 / divisor if divisor > 0 else math.inf),)
+
+
+@rule("norm2", inputs=True, outputs=True)
+def _norm2(node: Node, gradient: Any) -> tuple[Any, ...]:
+    x, y = node.input(0), node.output(0)
+    scale = where(y == 0, 0.0, gradient / where(y == 0, 1.0, y))
+    return (_spread(node, scale) * x,)
+
+
+@rule("logsumexp", inputs=True, outputs=True)
+def _logsumexp(node: Node, gradient: Any) -> tuple[Any, ...]:
+    x, y = node.input(0), node.output(0)
+    lowest = y == -math.inf
+    weights = (x - _spread(node, where(lowest, 0.0, y))).exp()
+    return (_spread(node, gradient) * weights,)

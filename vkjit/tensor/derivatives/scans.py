@@ -1,0 +1,68 @@
+"""Gradients of cumulative operations, triangular parts and padding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vkjit import dtypes
+
+from ..autograd.tape import Node, rule
+from ..ops import cumulative, triangles, views
+from ..ops.arithmetic import where
+
+
+def _reverse_cumsum(x: Any, dim: int) -> Any:
+    return views.backwards(cumulative.cumsum(views.backwards(x, dim), dim, dtype=x.dtype), dim)
+
+
+@rule("cumsum")
+def _cumsum(node: Node, gradient: Any) -> tuple[Any, ...]:
+    return (_reverse_cumsum(gradient, node.params["dim"]),)
+
+
+@rule("cumprod", inputs=True)
+def _cumprod(node: Node, gradient: Any) -> tuple[Any, ...]:
+    """Distinguish elements by the first zero of their row.
+
+    Before it: the reverse cumulative sum of gradient * result, divided by x. At it: the same sum with that zero left
+    out of the products. After it: 0.
+    """
+    x, dim = node.input(0), node.params["dim"]
+    zeros = cumulative.cumsum((x == 0).to(gradient.dtype), dim)
+    first = (zeros == 1) & (x == 0)
+    without = where(first, 1.0, x.to(gradient.dtype))
+    products = cumulative.cumprod(without, dim)
+    before_first = where(zeros == 0, gradient * products, 0.0)
+    at = where(zeros >= 1, gradient * products, 0.0)
+    regular = _reverse_cumsum(before_first, dim) / where(zeros == 0, x, 1.0)
+    return (where(first, _reverse_cumsum(at, dim), where(zeros == 0, regular, 0.0)),)
+
+
+@rule("logcumsumexp", inputs=True)
+def _logcumsumexp(node: Node, gradient: Any) -> tuple[Any, ...]:
+    """exp(x) times the reverse cumulative sum of gradient * exp(-result), for positive and negative gradients
+    separately.
+    """
+    wide = dtypes.f64 if "f64" in gradient.device.caps.dtypes else dtypes.f32
+    x, gradient, dim = node.input(0).to(wide), gradient.to(wide), node.params["dim"]
+    y = cumulative.logcumsumexp(x, dim)
+
+    def part(sign: float) -> Any:
+        size = where(gradient * sign > 0, gradient * sign, 0.0).log()
+        total = views.backwards(cumulative.logcumsumexp(views.backwards(size - y, dim), dim), dim)
+        return (total + x).exp()
+
+    return (part(1.0) - part(-1.0),)
+
+
+@rule("triangle")
+def _triangle(node: Node, gradient: Any) -> tuple[Any, ...]:
+    return (triangles.triangle(gradient, **node.params),)
+
+
+@rule("pad")
+def _pad(node: Node, gradient: Any) -> tuple[Any, ...]:
+    edge = node.edges[0]
+    assert edge is not None
+    starts = tuple(low for low, _ in node.params["widths"])
+    return (views.slice_view(gradient, starts=starts, sizes=edge.shape, steps=(1,) * len(edge.shape)),)

@@ -1,0 +1,70 @@
+"""Memory of tensors: allocation of device arrays, storage representations, and filling with a scalar."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import dtypes
+from ..dtypes import DType
+from ..ir import semantics
+from ..runtime.array import fresh_layout
+from ..runtime.device import Device, DeviceArray
+
+__all__ = ["allocate", "to_storage", "write_value"]
+
+
+def allocate(shape: tuple[int, ...], dtype: DType, device: Device) -> DeviceArray:
+    """Allocate uninitialized contiguous memory. The buffer's size is a multiple of 4 bytes, so that it can be filled
+    word by word.
+    """
+    nbytes, strides = fresh_layout(shape, dtype)
+    return DeviceArray(device.allocate(nbytes), 0, dtype, shape, strides)
+
+
+def to_storage(values: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
+    """Return the values in the storage representation of `dtype`, contiguous. bf16 rounds to nearest, ties to even."""
+    if dtype.is_integer and values.dtype.kind == "f":
+        return np.ascontiguousarray(
+            semantics.cast(values, dtypes.f64, dtype)
+        )  # same as in kernels: saturates, NaN gives 0
+    if dtype is not dtypes.bf16:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.ascontiguousarray(values, dtype=dtype.storage).reshape(values.shape)
+    bits = np.ascontiguousarray(values, dtype=np.float32).reshape(values.shape).view(np.uint32)
+    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+    quiet_nan = np.uint32(0x7FC0)
+    stored: npt.NDArray[Any] = np.where(np.isnan(bits.view(np.float32)), quiet_nan, rounded).astype(np.uint16)
+    return stored
+
+
+def write_value(array: DeviceArray, value: Any) -> None:
+    """Fill contiguous memory with a scalar. It must start at a multiple of 4 bytes, and its last word is written whole."""
+    count = math.prod(array.shape)
+    if count == 0:
+        return
+    kind: Any = type(value)
+    cached = kind is int or kind is bool or (kind is float and value != 0)  # as keys, 0.0 and -0.0 are equal
+    bits, word = (_pattern if cached else _pattern.__wrapped__)(kind, value, array.dtype)
+    if word is not None:
+        array.device.fill(array.buffer, array.offset, (count * array.dtype.itemsize + 3) & ~3, word)
+        return
+    from ..stdlib.elementwise import maps
+
+    flat = DeviceArray(array.buffer, array.offset, dtypes.u64, (count,), (1,))
+    maps.fill(dtypes.i64)(bits, flat)  # a bitwise fill, independent of the type
+
+
+@functools.lru_cache(maxsize=1024)
+def _pattern(kind: Any, value: Any, dtype: DType) -> tuple[int, int | None]:  # noqa: ARG001  # 1 and True are equal keys
+    """Return a scalar's bits as an i64 (64-bit types, else 0), and as a 32-bit fill word (None if no single word
+    repeats).
+    """
+    stored = to_storage(np.asarray(value), dtype).reshape(1)
+    words = np.tile(stored, max(1, 4 // dtype.itemsize)).view(np.uint32)
+    bits = int(stored.view(np.int64)[0]) if len(words) > 1 else 0
+    return bits, int(words[0]) if len(words) == 1 or words[0] == words[1] else None

@@ -1,0 +1,126 @@
+"""Activation functions beyond the basic ones in `elementwise`, composed of tensor operations.
+
+They take float tensors; `hardtanh`, `softsign`, `tanhshrink` and `threshold` also accept integers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vkjit.errors import ArgumentError, ShapeError
+
+from ..dispatch import operation
+from ..ops.arithmetic import clamp, where
+from ..ops.elementwise import checked, elu, sigmoid, softplus, tanh
+from ..ops.elementwise_launch import arithmetic_type, run_map
+from ..ops.views import axis_of, narrow, reshape
+from ..tensor import Tensor
+from .common import floats
+
+__all__ = [
+    "celu", "glu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "mish", "prelu", "relu6", "selu", "softshrink",
+    "softsign", "tanhshrink", "threshold",
+]  # fmt: skip
+
+SELU_ALPHA = 1.6732632423543772
+SELU_SCALE = 1.0507009873554805
+
+
+@operation("hardtanh")
+def _hardtanh(x: Tensor, *, low: float, high: float) -> Tensor:
+    from vkjit.stdlib.elementwise import functions
+
+    compute = arithmetic_type(x.dtype)
+    return run_map(functions.clamp, (x, low, high), x.dtype, compute, first=compute)
+
+
+def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+    """Clamp x to [min_val, max_val]; the gradient is 0 at the bounds."""
+    if not min_val <= max_val:
+        raise ArgumentError(f"hardtanh(): min_val={min_val} must not be above max_val={max_val}")
+    if checked(x, "hardtanh").dtype.is_integer:
+        return clamp(x, int(min_val), int(max_val))
+    return _hardtanh(floats(x, "hardtanh"), low=float(min_val), high=float(max_val))
+
+
+def relu6(x: Tensor) -> Tensor:
+    """Clamp x to [0, 6]."""
+    return hardtanh(x, 0.0, 6.0)
+
+
+def hardsigmoid(x: Any) -> Tensor:
+    """Return (x + 3) / 6 clamped to [0, 1]."""
+    return relu6(floats(x, "hardsigmoid") + 3.0) / 6.0
+
+
+def hardswish(x: Any) -> Tensor:
+    """Return x * hardsigmoid(x)."""
+    return x * hardsigmoid(x)  # type: ignore[no-any-return]
+
+
+def mish(x: Any) -> Tensor:
+    """Return x * tanh(softplus(x))."""
+    return x * tanh(softplus(floats(x, "mish")))  # type: ignore[no-any-return]
+
+
+def selu(x: Any) -> Tensor:
+    """Return 1.0507 * elu(x, alpha=1.6733), which preserves zero mean and unit variance (self-normalizing networks)."""
+    return elu(floats(x, "selu"), alpha=SELU_ALPHA) * SELU_SCALE
+
+
+def celu(x: Any, alpha: float = 1.0) -> Tensor:
+    """Return x where x > 0, else alpha * (exp(x / alpha) - 1)."""
+    if alpha == 0:
+        raise ArgumentError("celu(): alpha=0, expected another number")
+    return elu(floats(x, "celu") / alpha) * alpha
+
+
+def softsign(x: Tensor) -> Tensor:
+    """Return x / (1 + abs(x))."""
+    return x / (checked(x, "softsign").abs() + 1.0)
+
+
+def tanhshrink(x: Any) -> Tensor:
+    """Return x - tanh(x)."""
+    return x - tanh(checked(x, "tanhshrink"))  # type: ignore[no-any-return]
+
+
+def hardshrink(x: Any, lambd: float = 0.5) -> Tensor:
+    """Return x where abs(x) > lambd, else 0."""
+    return where(floats(x, "hardshrink").abs() <= lambd, 0.0, x)
+
+
+def softshrink(x: Any, lambd: float = 0.5) -> Tensor:
+    """Shrink x towards 0 by lambd; elements with abs(x) <= lambd become 0."""
+    if lambd < 0:
+        raise ArgumentError(f"softshrink(): lambd={lambd}, expected at least 0")
+    inside = where(floats(x, "softshrink") < -lambd, x + lambd, x * 0.0)  # x * 0.0 keeps NaN
+    return where(x > lambd, x - lambd, inside)
+
+
+def threshold(x: Any, threshold: float, value: float) -> Tensor:
+    """Return x where x > threshold, else value."""
+    return where(checked(x, "threshold") <= threshold, float(value) if x.dtype.is_float else int(value), x)
+
+
+def glu(x: Any, dim: int = -1) -> Tensor:
+    """Return the gated linear unit: a * sigmoid(b), where a and b are the halves of x along dim."""
+    axis = axis_of(dim, floats(x, "glu").ndim, "glu")
+    half, odd = divmod(x.shape[axis], 2)
+    if odd:
+        raise ShapeError(f"glu() halves axis {dim} of {x.shape}: expected an even size")
+    return narrow(x, axis, 0, half) * sigmoid(narrow(x, axis, half, half))
+
+
+def prelu(x: Any, weight: Any) -> Tensor:
+    """Return x where x > 0, else weight * x; weight holds one element, or one per channel (axis 1) of x."""
+    floats(x, "prelu")
+    floats(weight, "prelu", "the weight")
+    count = weight.numel()
+    channels = x.shape[1] if x.ndim > 1 else 1
+    if count not in (1, channels):
+        raise ShapeError(
+            f"prelu(): the weight has {count} elements, expected 1 or the {channels} channels of {x.shape}"
+        )
+    slopes = reshape(weight, (1, -1, *[1] * (x.ndim - 2)) if count > 1 else (1,) * x.ndim)
+    return where(x > 0, x, slopes * x)

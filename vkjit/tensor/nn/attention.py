@@ -1,0 +1,156 @@
+"""Scaled dot-product attention.
+
+On GPUs, and on CPUs when the score matrix would take much memory, a fused kernel iterates over keys and values without
+materializing the scores, in both forward and backward. Everywhere else, and for unsupported cases (dropout, a mask that
+requires a gradient, head dimensions above 256), attention is composed of two matrix products and a softmax. 16-bit
+floats are computed in f32 on both paths; only the result is rounded.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from vkjit import dtypes
+from vkjit.errors import ArgumentError, ShapeError
+from vkjit.stdlib.attention import dispatch as kernels
+
+from ..autograd.mode import state
+from ..dispatch import operation
+from ..ops import creation
+from ..ops.arithmetic import where
+from ..ops.reductions import amax
+from ..ops.repetition import repeat_interleave
+from ..tensor import Tensor
+from .common import floats, result
+from .softmax import softmax
+
+__all__ = ["scaled_dot_product_attention"]
+
+
+def _seen(mask: Tensor | None, causal: bool) -> kernels.Seen:
+    if mask is None:
+        return kernels.Seen(causal)
+    return kernels.Seen(causal, 0, mask._array, "keep" if mask.dtype.kind == "bool" else "add")
+
+
+@operation("attention")
+def _attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *, scale: float, causal: bool
+) -> tuple[Tensor, Tensor]:
+    """Return (output, log-sum-exp of the scores) for q (B, H, M, D), k and v (B, G, N, D), and a mask (B, H, M, N)."""
+    o = result(q.shape, q.dtype, q)
+    return o, Tensor(kernels.attend(q._array, k._array, v._array, o._array, scale, _seen(mask, causal)))
+
+
+def attention_gradients(
+    g: Tensor,
+    factors: tuple[Any, ...],
+    results: tuple[Tensor, Tensor],
+    needs: tuple[bool, ...],
+    scale: float,
+    causal: bool,
+) -> tuple[Any, ...]:
+    """Return the gradients of query, key and value, None where not needed; not recorded.
+
+    `factors` holds query, key, value and mask.
+    """
+    q, k, v, mask = factors
+    query = result(q.shape, q.dtype, q) if needs[0] else None
+    pair = (result(k.shape, k.dtype, k), result(v.shape, v.dtype, v)) if needs[1] or needs[2] else (None, None)
+    targets = tuple(None if t is None else t._array for t in (query, *pair))
+    arrays = tuple(t._array for t in (q, k, v))
+    kernels.gradients(arrays, (results[0]._array, results[1]._array), g._array, targets, scale, _seen(mask, causal))  # type: ignore[arg-type]
+    return query, pair[0] if needs[1] else None, pair[1] if needs[2] else None
+
+
+def composed_weights(q: Any, k: Any, mask: Any, scale: float, causal: bool) -> Any:
+    """Compute attention weights (..., L, S) by tensor operations; fully masked queries get zero weights."""
+    scores = (q * scale) @ k.mT
+    masked = mask is not None
+    if causal:
+        length, width = scores.shape[-2:]
+        rows: Any = creation.arange(length, device=q.device)
+        below = rows.reshape(-1, 1) >= creation.arange(width, device=q.device)
+        scores = where(below, scores, -math.inf)
+    if masked:
+        scores = where(mask, scores, -math.inf) if mask.dtype.kind == "bool" else scores + mask
+    if not masked or 0 in scores.shape:
+        return softmax(scores, -1)
+    empty = amax(scores.detach(), -1, True) == -math.inf
+    return where(empty, 0.0, softmax(where(empty, 0.0, scores), -1))
+
+
+def _checked(query: Any, key: Any, value: Any, mask: Any, causal: bool, shared: bool) -> tuple[Any, Any, Any]:
+    name = "scaled_dot_product_attention"
+    q: Any = floats(query, name, "the query")
+    k: Any = floats(key, name, "the key")
+    v: Any = floats(value, name, "the value")
+    if min(q.ndim, k.ndim, v.ndim) < 2 or q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
+        raise ShapeError(
+            f"{name}(): query {q.shape}, key {k.shape}, value {v.shape}; expected (..., L, E), (..., S, E), (..., S, V)"
+        )
+    if causal and mask is not None:
+        raise ArgumentError(f"{name}() takes attn_mask or is_causal=True, not both")
+    if shared and (
+        min(q.ndim, k.ndim, v.ndim) < 3 or k.shape[-3] != v.shape[-3] or not k.shape[-3] or q.shape[-3] % k.shape[-3]
+    ):
+        raise ShapeError(
+            f"{name}(enable_gqa=True): query {q.shape}, key {k.shape}, value {v.shape}; expected heads before the last two "
+            f"axes, of the query a multiple of those of key and value"
+        )
+    return q, k, v
+
+
+def _for_kernels(q: Any, k: Any, v: Any, mask: Any) -> tuple[Any, Any, Any, Any] | None:
+    """Reshape the operands to four axes (batch and heads first), or return None if the kernels don't support them."""
+    same = q.dtype is k.dtype is v.dtype and q.shape[-1] == v.shape[-1] and k.device is q.device is v.device
+    lead = [t.shape[:-3] for t in (q, k, v)]
+    if not same or q.ndim > 4 or len(set(lead)) > 1 or len({t.ndim for t in (q, k, v)}) > 1 or k.shape != v.shape:
+        return None
+    if 0 in q.shape or 0 in k.shape or not kernels.suits(q, k.shape[-2]):
+        return None
+    if mask is not None:
+        if mask.requires_grad or not (mask.dtype.kind == "bool" or mask.dtype.is_float):
+            return None
+        mask = mask.expand((*q.shape[:-1], k.shape[-2]))
+    wide = [t if t is None or t.ndim == 4 else t.reshape((1,) * (4 - t.ndim) + tuple(t.shape)) for t in (q, k, v, mask)]
+    return wide[0], wide[1], wide[2], wide[3]
+
+
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Return softmax(query @ key.T * scale + mask) @ value over the last two axes.
+
+    query: (..., L, E), key: (..., S, E), value: (..., S, V); the result is (..., L, V). `attn_mask` broadcasts to (...,
+    L, S): a boolean mask is True for the keys that take part, a float mask is added to the scores. `is_causal`: query i
+    attends to keys up to i. `scale` defaults to 1 / sqrt(E). `enable_gqa`: grouped-query attention; axis -3 holds the
+    heads, and each group of query heads shares one key and value head. A query with every key masked out yields zeros.
+    """
+    q, k, v = _checked(query, key, value, attn_mask, is_causal, enable_gqa)
+    factor = 1 / math.sqrt(max(q.shape[-1], 1)) if scale is None else scale
+    shared = enable_gqa and k.shape[-3] != q.shape[-3]
+    if not dropout_p and (enable_gqa or q.shape[:-2] == k.shape[:-2]):
+        kernel_operands = _for_kernels(q, k, v, attn_mask)
+        if kernel_operands is not None:
+            return _attention(*kernel_operands, scale=float(factor), causal=is_causal)[0].reshape(q.shape)
+    if shared:
+        k, v = (repeat_interleave(t, q.shape[-3] // t.shape[-3], -3) for t in (k, v))
+    half_type = q.dtype if q.dtype.itemsize == 2 and q.dtype is k.dtype is v.dtype and state.autocast is None else None
+    if half_type is not None:  # compute in f32 and round once, at the end
+        q, k, v = (t.to(dtypes.f32) for t in (q, k, v))
+    weights = composed_weights(q, k, attn_mask, factor, is_causal)
+    if dropout_p:
+        from .embedding import dropout
+
+        weights = dropout(weights, dropout_p)
+    output = weights @ v
+    return output if half_type is None else output.to(half_type)  # type: ignore[no-any-return]

@@ -1,0 +1,86 @@
+"""Helpers shared by the neural-network operations: operand checks, and dense arrays for kernels."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from vkjit.dtypes import DType
+from vkjit.errors import ArgumentError, DTypeError, ShapeError
+from vkjit.runtime.array import fresh_layout
+from vkjit.runtime.device import DeviceArray
+
+from ..autograd.mode import state
+from ..memory import allocate
+from ..ops.copies import contiguous
+from ..tensor import Tensor
+
+__all__ = ["dense", "float_tensor", "floats", "numbers", "reduced", "result", "shaped"]
+
+
+def floats(x: Any, name: str, what: str = "the input") -> Tensor:
+    """Return x after checking that it is a float tensor."""
+    if not isinstance(x, Tensor):
+        raise ArgumentError(
+            f"{name}(): {what} is a {type(x).__name__}, expected a tensor: make one with vk.tensor(...)"
+        )
+    if not x.dtype.is_float:
+        raise DTypeError(f"{name}(): {what} holds {x.dtype!r}, expected floats: convert it with .to(vk.f32)")
+    return x
+
+
+def float_tensor(x: Any, like: Tensor, shape: tuple[int, ...], name: str, what: str) -> Tensor | None:
+    """Return the optional parameter x after checking that it has like's dtype and the given shape."""
+    if x is None:
+        return None
+    floats(x, name, what)
+    if x.dtype is not like.dtype and state.autocast is None:  # autocast unifies the dtypes
+        raise DTypeError(
+            f"{name}(): {what} holds {x.dtype!r}, the input {like.dtype!r}: convert one of them with .to(...)"
+        )
+    if x.shape != shape:
+        raise ShapeError(f"{name}(): {what} has shape {x.shape}, expected {shape}")
+    return x  # type: ignore[no-any-return]
+
+
+def numbers(value: Any, count: int, name: str, what: str, least: int = 0) -> tuple[int, ...]:
+    """Return one int per axis; a single int is repeated for all `count` axes."""
+    items = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    if len(items) == 1:
+        items = items * count
+    if len(items) != count or any(isinstance(i, bool) or not isinstance(i, int) or i < least for i in items):
+        raise ArgumentError(
+            f"{name}(): {what}={value!r}, expected an int of at least {least}, or {count} of them, one for each axis"
+        )
+    return items
+
+
+def dense(x: Tensor) -> DeviceArray:
+    """Return the elements in C order: x's own memory if it is contiguous, else a copy."""
+    return contiguous(x)._array
+
+
+def shaped(array: DeviceArray, *shape: int) -> DeviceArray:
+    """Reinterpret a dense array with another shape of as many elements."""
+    return DeviceArray(array.buffer, array.offset, array.dtype, shape, fresh_layout(shape, array.dtype)[1])
+
+
+def result(shape: tuple[int, ...], dtype: DType, like: Tensor) -> Tensor:
+    """Allocate an uninitialized tensor on like's device."""
+    return Tensor(allocate(shape, dtype, like.device))
+
+
+def reduced(losses: Any, reduction: str, name: str) -> Tensor:
+    """Apply the reduction "mean", "sum" or "none" to the losses."""
+    if reduction == "none":
+        return losses  # type: ignore[no-any-return]
+    if reduction == "sum":
+        return losses.sum()  # type: ignore[no-any-return]
+    if reduction == "mean":
+        return losses.mean()  # type: ignore[no-any-return]
+    raise ArgumentError(f'{name}(reduction=...) is "mean", "sum" or "none", found {reduction!r}')
+
+
+def outer_inner(shape: tuple[int, ...], axis: int) -> tuple[int, int, int]:
+    """Split the shape at an axis: (elements before it, its size, elements after it)."""
+    return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])

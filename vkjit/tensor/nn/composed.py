@@ -1,0 +1,183 @@
+"""Less common neural-network functions, composed of other operations.
+
+Randomized ReLU, alpha dropout, local response norm, Lp pooling, max unpooling, bilinear forms, and margin losses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from vkjit.errors import ArgumentError, ShapeError
+
+from ..ops import creation, random
+from ..ops.arithmetic import where
+from ..ops.gather import gather
+from ..ops.matmul import matmul
+from ..ops.scatter import scatter, scatter_add
+from ..ops.triangles import pad
+from ..ops.views import permute, reshape, unsqueeze
+from ..tensor import Tensor
+from .common import floats, numbers, reduced
+from .distance import _positive, pairwise_distance
+from .embedding import _chance, seeded_dropout
+from .pool import avg_pool1d, avg_pool2d, avg_pool3d
+
+__all__ = [
+    "alpha_dropout", "bilinear", "feature_alpha_dropout", "local_response_norm", "lp_pool", "max_unpool",
+    "multilabel_margin_loss", "rrelu", "triplet_margin_with_distance_loss",
+]  # fmt: skip
+
+SELU_FLOOR = -1.7580993408473766
+"""Limit of SELU for x -> -infinity."""
+
+
+def rrelu(x: Any, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False) -> Tensor:
+    """Return x where x > 0, else slope * x.
+
+    The slope is drawn per element from [lower, upper) in training, else it is their mean.
+    """
+    floats(x, "rrelu")
+    if lower > upper:
+        raise ArgumentError(f"rrelu(): lower={lower} is above upper={upper}")
+    if not training:
+        return where(x > 0, x, x * ((lower + upper) / 2))
+    slopes: Any = random.rand(x.shape, dtype=x.dtype, device=x.device) * (upper - lower) + lower
+    return where(x > 0, x, x * slopes)
+
+
+def _dropped(x: Any, kept: tuple[int, ...], p: float) -> Tensor:
+    """Set random parts of x to SELU's lower limit, then rescale to preserve zero mean and unit variance.
+
+    The random mask has the shape `kept` and broadcasts to x.
+    """
+    ones: Any = creation.ones(kept, dtype=x.dtype, device=x.device)
+    mask: Any = seeded_dropout(ones, p=p, seed=random.next_seed()) != 0
+    scale = 1 / math.sqrt((1 - p) * (1 + p * SELU_FLOOR**2)) if p < 1 else 0.0
+    return where(mask, x, SELU_FLOOR) * scale - scale * SELU_FLOOR * p
+
+
+def alpha_dropout(x: Any, p: float = 0.5, training: bool = False) -> Tensor:
+    """Set elements to SELU's lower limit with probability p and rescale to preserve zero mean and unit variance.
+
+    Returns x itself if not training.
+    """
+    floats(x, "alpha_dropout")
+    if not training or _chance(p, "alpha_dropout") == 0:
+        return x  # type: ignore[no-any-return]
+    return _dropped(x, x.shape, float(p))
+
+
+def feature_alpha_dropout(x: Any, p: float = 0.5, training: bool = False) -> Tensor:
+    """Apply `alpha_dropout` to whole channels of x (N, C, ...)."""
+    floats(x, "feature_alpha_dropout")
+    if x.ndim < 2:
+        raise ShapeError(f"feature_alpha_dropout() takes (N, C, ...), found {x.shape}")
+    if not training or _chance(p, "feature_alpha_dropout") == 0:
+        return x  # type: ignore[no-any-return]
+    return _dropped(x, (*x.shape[:2], *[1] * (x.ndim - 2)), float(p))
+
+
+def local_response_norm(x: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
+    """Return x / (k + alpha * mean of squares over `size` adjacent channels)**beta for x (N, C, ...).
+
+    Channels beyond the ends count as 0.
+    """
+    if x.ndim < 3 or size < 1:
+        raise ShapeError(
+            f"local_response_norm() takes (N, C, ...) and a size of at least 1, found {x.shape} and {size}"
+        )
+    squares = reshape(x * x, (x.shape[0], 1, x.shape[1], math.prod(x.shape[2:])))
+    if not x.numel():
+        return x.clone()  # type: ignore[no-any-return]
+    padded = pad(squares, (0, 0, size // 2, (size - 1) // 2))
+    means: Any = reshape(avg_pool2d(padded, (size, 1), 1), x.shape)
+    return x / (means * alpha + k) ** beta  # type: ignore[no-any-return]
+
+
+def lp_pool(
+    x: Any, norm_type: float, axes: int, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+) -> Tensor:
+    """Return (sum of x**norm_type over each window)**(1 / norm_type), with windows over the last `axes` axes."""
+    floats(x, "lp_pool")
+    area = math.prod(numbers(kernel_size, axes, "lp_pool", "kernel_size", 1))
+    run: Any = (avg_pool1d, avg_pool2d, avg_pool3d)[axes - 1]
+    means: Any = run(x ** float(norm_type), kernel_size, stride, 0, ceil_mode)
+    return (means.sign() * means.relu() * area) ** (1.0 / norm_type)  # type: ignore[no-any-return]
+
+
+def max_unpool(
+    x: Any, indices: Tensor, axes: int, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
+) -> Tensor:
+    """Scatter the elements of x into zeros (N, C, *output_size) at the indices returned by max pooling."""
+    floats(x, "max_unpool")
+    kernel = numbers(kernel_size, axes, "max_unpool", "kernel_size", 1)
+    steps = kernel if stride is None else numbers(stride, axes, "max_unpool", "stride", 1)
+    pads = numbers(padding, axes, "max_unpool", "padding")
+    if x.shape != indices.shape or x.ndim not in (axes + 1, axes + 2):
+        raise ShapeError(f"max_unpool(): values of {x.shape} and indices of {indices.shape}: expected the same shape")
+    size = x.shape[-axes:]
+    default_size = tuple((n - 1) * s - 2 * p + k for n, s, p, k in zip(size, steps, pads, kernel, strict=True))
+    target_size = default_size if output_size is None else tuple(output_size)[-axes:]
+    front, area = x.shape[: x.ndim - axes], math.prod(target_size)
+    target: Any = creation.zeros((*front, area), dtype=x.dtype, device=x.device)
+    filled = scatter(target, -1, reshape(indices, (*front, -1)), reshape(x, (*front, -1)))
+    return reshape(filled, (*front, *target_size))
+
+
+def bilinear(first: Any, second: Any, weight: Any, bias: Any = None) -> Tensor:
+    """Return first^T weight[o] second + bias[o] as (..., O); first: (..., M), second: (..., N), weight: (O, M, N)."""
+    if weight.ndim != 3 or weight.shape[1:] != (first.shape[-1], second.shape[-1]):
+        raise ShapeError(
+            f"bilinear(): inputs of {first.shape} and {second.shape} need a weight (O, {first.shape[-1]}, "
+            f"{second.shape[-1]}), found {weight.shape}"
+        )
+    outputs, rows, columns = weight.shape
+    matrix = reshape(permute(weight, (1, 0, 2)), (rows, outputs * columns))
+    products: Any = reshape(matmul(first, matrix), (*first.shape[:-1], outputs, columns))
+    output: Any = (products * unsqueeze(second, -2)).sum(-1, dtype=products.dtype)
+    return output if bias is None else output + bias  # type: ignore[no-any-return]
+
+
+def multilabel_margin_loss(x: Any, target: Any, reduction: str = "mean") -> Tensor:
+    """Return the sum over targets t and other classes i of max(0, 1 - (x[t] - x[i])) / C; x: (N, C) or (C,).
+
+    target: class indices of x's shape; in each row only those before the first negative one count.
+    """
+    floats(x, "multilabel_margin_loss")
+    if x.ndim not in (1, 2) or target.shape != x.shape or not target.dtype.is_integer:
+        raise ShapeError(
+            f"multilabel_margin_loss(): scores {x.shape} need class indices of that shape, found {target.shape} of "
+            f"{target.dtype!r}"
+        )
+    ended: Any = (target < 0).to(x.dtype)
+    valid: Any = (ended.cumsum(-1) == 0).to(x.dtype)
+    index = where(valid != 0, target, 0)
+    is_target: Any = scatter_add(x.detach() * 0, -1, index, valid)
+    others = (is_target == 0).to(x.dtype)
+    gaps: Any = _positive(1 - unsqueeze(gather(x, -1, index), -1) + unsqueeze(x, -2))
+    losses = (gaps * unsqueeze(valid, -1) * unsqueeze(others, -2)).sum((-2, -1)) / x.shape[-1]
+    return reduced(losses, reduction, "multilabel_margin_loss")
+
+
+def triplet_margin_with_distance_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    *,
+    distance_function: Callable[[Tensor, Tensor], Any] | None = None,
+    margin: float = 1.0,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Tensor:
+    """Return max(0, d(anchor, positive) - d(anchor, negative) + margin) with a custom distance function d.
+
+    `swap` replaces d(anchor, negative) by d(positive, negative) where that is smaller.
+    """
+    distance: Any = pairwise_distance if distance_function is None else distance_function
+    near, far = distance(anchor, positive), distance(anchor, negative)
+    if swap:
+        other = distance(positive, negative)
+        far = where(other < far, other, far)
+    return reduced(_positive(near - far + margin), reduction, "triplet_margin_with_distance_loss")

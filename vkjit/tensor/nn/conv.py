@@ -1,0 +1,296 @@
+"""Convolutions and transposed convolutions over one to three spatial axes.
+
+Inputs are (N, C, *size) or (C, *size). Sums are accumulated in f32 (f64 for f64) and rounded once; integers go through
+`nn_conv_whole`. Output, input gradient and weight gradient are three operations, and the gradients of each are the
+other two.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from vkjit.errors import ArgumentError, DTypeError, ShapeError
+from vkjit.runtime.device import DeviceArray
+from vkjit.stdlib.conv import dispatch as kernels
+from vkjit.stdlib.conv.geometry import Geometry
+
+from ..dispatch import operation
+from ..op_cache import only_values, repeats
+from ..ops.elementwise_launch import common_device
+from ..ops.views import reshape
+from ..tensor import Tensor
+from .common import float_tensor, floats, numbers, result
+from .conv_integer import whole_convolution, whole_convolution_input
+
+__all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]
+
+only_values(Geometry)
+
+
+def _lifted(x: Tensor) -> DeviceArray:
+    """View (N, C, *size) with three spatial axes by inserting axes of size 1."""
+    a = x._array
+    missing = 5 - len(a.shape)
+    shape, strides = (*a.shape[:2], *[1] * missing, *a.shape[2:]), (*a.strides[:2], *[0] * missing, *a.strides[2:])
+    return DeviceArray(a.buffer, a.offset, a.dtype, shape, strides)
+
+
+@operation("convolution", repeated=True)
+def convolution(x: Tensor, w: Tensor, bias: Tensor | None, *, geometry: Geometry) -> Tensor:
+    """Compute a convolution; all operands are on one device and share a dtype."""
+    g, axes = geometry, x.ndim - 2
+    y = result((g.batch, g.groups * g.filters, *g.out[3 - axes :]), x.dtype, x)
+    kernels.convolve(_lifted(x), _lifted(w), None if bias is None else bias._array, _lifted(y), g)
+    return y
+
+
+@operation("convolution_input", repeated=True)
+def convolution_input(gradient: Tensor, w: Tensor, *, geometry: Geometry) -> Tensor:
+    """Return the gradient of a convolution's input given that of its output (the transposed convolution)."""
+    g, axes = geometry, gradient.ndim - 2
+    x = result((g.batch, g.groups * g.channels, *g.size[3 - axes :]), gradient.dtype, gradient)
+    kernels.input_gradient(_lifted(gradient), _lifted(w), _lifted(x), g)
+    return x
+
+
+@operation("convolution_weight", repeated=True)
+def convolution_weight(x: Tensor, gradient: Tensor, *, geometry: Geometry) -> Tensor:
+    """Return the gradient of a convolution's weights given its input and the gradient of its output."""
+    g, axes = geometry, x.ndim - 2
+    w = result((g.groups * g.filters, g.channels, *g.kernel[3 - axes :]), x.dtype, x)
+    kernels.weight_gradient(_lifted(x), _lifted(gradient), _lifted(w), g)
+    return w
+
+
+def _parameter_gradients(x: Tensor, gradient: Tensor, *, geometry: Geometry) -> tuple[Tensor, Tensor] | None:
+    """Compute weight and bias gradients together, not recorded; None if the device has no fused kernel for it."""
+    g, axes = geometry, x.ndim - 2
+    w = result((g.groups * g.filters, g.channels, *g.kernel[3 - axes :]), x.dtype, x)
+    b = result((g.groups * g.filters,), x.dtype, x)
+    return (w, b) if kernels.parameter_gradients(_lifted(x), _lifted(gradient), _lifted(w), b._array, g) else None
+
+
+parameter_gradients = repeats("convolution_parameters", _parameter_gradients)
+
+
+def _checked(x: Any, weight: Any, groups: int, axes: int, name: str) -> tuple[Tensor, Tensor, bool]:
+    """Return (input with a batch axis, weights, True if the batch axis was added)."""
+    for value, what in ((x, "the input"), (weight, "the weight")):
+        if not isinstance(value, Tensor) or not value.dtype.is_integer:
+            floats(value, name, what)
+    if x.dtype is not weight.dtype:
+        raise DTypeError(
+            f"{name}(): the input holds {x.dtype!r}, the weight {weight.dtype!r}: convert one of them with .to(...)"
+        )
+    if x.ndim not in (axes + 1, axes + 2) or weight.ndim != axes + 2:
+        raise ShapeError(
+            f"{name}(): input {x.shape}, weight {weight.shape}; expected an input with {axes + 2} axes (or {axes + 1}, without "
+            f"a batch) and a weight with {axes + 2}"
+        )
+    if isinstance(groups, bool) or not isinstance(groups, int) or groups < 1:
+        raise ArgumentError(f"{name}(): groups={groups!r}, expected an int of at least 1")
+    if 0 in weight.shape:
+        raise ShapeError(f"{name}(): the weight has shape {weight.shape}, expected no size of 0")
+    single = x.ndim == axes + 1
+    common_device((x, weight))
+    return (reshape(x, (1, *x.shape)) if single else x), weight, single
+
+
+def _check_bias(bias: Any, x: Tensor, count: int, name: str) -> None:
+    if not x.dtype.is_integer:
+        float_tensor(bias, x, (count,), name, "the bias")
+    elif bias is not None and (getattr(bias, "dtype", None) is not x.dtype or bias.shape != (count,)):
+        raise DTypeError(f"{name}(): the bias is expected to be a tensor of {x.dtype!r} and shape {(count,)}")
+
+
+def _padding(
+    padding: Any, kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...], name: str
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the padding before and after, along each axis."""
+    if padding == "valid":
+        return ((0,) * len(kernel),) * 2
+    if padding == "same":
+        if any(s != 1 for s in stride):
+            raise ArgumentError(
+                f'{name}(): padding="same" needs a stride of 1, found {stride}: give the padding as ints'
+            )
+        totals = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+        return tuple(total // 2 for total in totals), tuple(total - total // 2 for total in totals)
+    if isinstance(padding, str):
+        raise ArgumentError(f'{name}(): padding={padding!r}, expected ints, "same" or "valid"')
+    pads = numbers(padding, len(kernel), name, "padding")
+    return pads, pads
+
+
+@functools.lru_cache(1024)
+def _geometry(
+    shape: tuple[int, ...],
+    weight: tuple[int, ...],
+    stride: tuple[int, ...],
+    before: tuple[int, ...],
+    after: tuple[int, ...],
+    dilation: tuple[int, ...],
+    groups: int,
+) -> Geometry:
+    """Return the geometry of a convolution for the given input and weight shapes; the output size may be 0 or less."""
+    filters, channels, *kernel = weight
+    out = [
+        (size + b + a - d * (k - 1) - 1) // s + 1
+        for size, b, a, d, k, s in zip(shape[2:], before, after, dilation, kernel, stride, strict=True)
+    ]
+    return Geometry(
+        shape[0], groups, channels, filters // groups, _three(shape[2:], 1), _three(kernel, 1), _three(out, 1),
+        _three(stride, 1), _three(before, 0), _three(dilation, 1),
+    )  # fmt: skip
+
+
+def _three(values: Any, fill: int) -> Any:
+    """Prepend `fill` until there are three spatial values."""
+    return (*[fill] * (3 - len(values)), *values)
+
+
+def _convolve(
+    axes: int, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int
+) -> Tensor:
+    name = f"conv{axes}d"
+    x, weight, single = _checked(x, weight, groups, axes, name)
+    steps, spread = numbers(stride, axes, name, "stride", 1), numbers(dilation, axes, name, "dilation", 1)
+    filters, channels, *kernel = weight.shape
+    if x.shape[1] != channels * groups or filters % groups:
+        raise ShapeError(
+            f"{name}(): the input has {x.shape[1]} channels, the weight of shape {weight.shape} with groups={groups} takes "
+            f"{channels * groups}; filters ({filters}) and channels must be multiples of groups"
+        )
+    _check_bias(bias, x, filters, name)
+    before, after = _padding(padding, tuple(kernel), steps, spread, name)
+    geometry = _geometry(x.shape, weight.shape, steps, before, after, spread, groups)
+    if min(geometry.out) < 1:
+        raise ShapeError(
+            f"{name}(): an input of {x.shape[2:]} with padding {padding} is smaller than the kernel {tuple(kernel)} with "
+            f"dilation {spread}: enlarge the padding or the input"
+        )
+    if x.dtype.is_integer:
+        y = whole_convolution(x, weight, bias, geometry)
+    else:
+        y = convolution(x, weight, bias, geometry=geometry)
+    return reshape(y, y.shape[1:]) if single else y
+
+
+def _transpose(
+    axes: int,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    output_padding: Any,
+    groups: int,
+    dilation: Any,
+) -> Tensor:
+    name = f"conv_transpose{axes}d"
+    x, weight, single = _checked(x, weight, groups, axes, name)
+    steps, spread = numbers(stride, axes, name, "stride", 1), numbers(dilation, axes, name, "dilation", 1)
+    pads, extra = numbers(padding, axes, name, "padding"), numbers(output_padding, axes, name, "output_padding")
+    filters, channels, *kernel = weight.shape
+    if x.shape[1] != filters or filters % groups:
+        raise ShapeError(
+            f"{name}(): the input has {x.shape[1]} channels, the weight of shape {weight.shape} takes {filters}, which must be a "
+            f"multiple of groups={groups}"
+        )
+    if any(e >= max(s, d) for e, s, d in zip(extra, steps, spread, strict=True)):
+        raise ArgumentError(
+            f"{name}(): output_padding={extra} must be smaller than stride {steps} or dilation {spread}"
+        )
+    _check_bias(bias, x, channels * groups, name)
+    size = [
+        (n - 1) * s - 2 * p + d * (k - 1) + e + 1
+        for n, s, p, d, k, e in zip(x.shape[2:], steps, pads, spread, kernel, extra, strict=True)
+    ]
+    if min(size) < 1:
+        raise ShapeError(
+            f"{name}(): an input of {x.shape[2:]} with padding {pads} gives a size of {tuple(size)}: pad less"
+        )
+    geometry = Geometry(
+        x.shape[0], groups, channels, filters // groups, _three(size, 1), _three(kernel, 1), _three(x.shape[2:], 1),
+        _three(steps, 1), _three(pads, 0), _three(spread, 1),
+    )  # fmt: skip
+    y: Any
+    if x.dtype.is_integer:
+        y = whole_convolution_input(x, weight, geometry)
+    else:
+        y = convolution_input(x, weight, geometry=geometry)
+    if bias is not None:
+        y = y + reshape(bias, (-1, *[1] * axes))
+    return reshape(y, y.shape[1:]) if single else y
+
+
+def conv1d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Convolve over one axis: x (N, C, L), weight (filters, C / groups, R). See `conv2d`."""
+    return _convolve(1, x, weight, bias, stride, padding, dilation, groups)
+
+
+def conv2d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Convolve (cross-correlate) x (N, C, H, W) with weight (filters, C / groups, R, S) and add bias (filters,).
+
+    Returns (N, filters, P, Q). stride, padding and dilation are ints or one int per axis; padding may be "same" or
+    "valid".
+    """
+    return _convolve(2, x, weight, bias, stride, padding, dilation, groups)
+
+
+def conv3d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Convolve over three axes: x (N, C, D, H, W), weight (filters, C / groups, T, R, S). See `conv2d`."""
+    return _convolve(3, x, weight, bias, stride, padding, dilation, groups)
+
+
+def conv_transpose1d(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
+    groups: int = 1, dilation: Any = 1,
+) -> Tensor:  # fmt: skip
+    """Apply a transposed convolution over one axis. See `conv_transpose2d`."""
+    return _transpose(1, x, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+def conv_transpose2d(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
+    groups: int = 1, dilation: Any = 1,
+) -> Tensor:  # fmt: skip
+    """Apply a transposed convolution to x (N, C, H, W).
+
+    weight: (C, filters / groups, R, S), bias: (filters,). stride, padding, output_padding and dilation are ints or one
+    int per axis.
+    """
+    return _transpose(2, x, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+def conv_transpose3d(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
+    groups: int = 1, dilation: Any = 1,
+) -> Tensor:  # fmt: skip
+    """Apply a transposed convolution over three axes. See `conv_transpose2d`."""
+    return _transpose(3, x, weight, bias, stride, padding, output_padding, groups, dilation)

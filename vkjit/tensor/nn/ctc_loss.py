@@ -1,0 +1,132 @@
+"""Connectionist temporal classification (CTC) loss.
+
+Labels and lengths are read on the host; if they are on a device, this synchronizes with it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from vkjit import dtypes
+from vkjit.errors import ArgumentError, ShapeError
+from vkjit.stdlib.loss import ctc as kernels
+
+from ..dispatch import operation
+from ..ops import creation
+from ..ops.arithmetic import where
+from ..ops.elementwise_launch import arithmetic_type
+from ..tensor import Tensor
+from .common import dense, floats, result, shaped
+
+__all__ = ["ctc_loss"]
+
+
+def _host(values: Any, what: str) -> Any:
+    array = values.detach().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    if array.dtype.kind not in "iu":
+        raise ArgumentError(f"ctc_loss(): {what} are {array.dtype}, expected integers")
+    return array.astype(np.int64)
+
+
+def _with_blanks(targets: Any, lengths: Any, classes: int, blank: int) -> Any:
+    """Return labels (N, 2 S + 1) with blanks between and around them: blank, label, blank, ..., label, blank."""
+    ends = np.cumsum(lengths)
+    longest = int(lengths.max(initial=0))
+    labels = np.full((len(lengths), 2 * longest + 1), blank, np.int32)
+    if targets.ndim == 1 and len(targets) < (int(ends[-1]) if len(ends) else 0):
+        raise ShapeError(f"ctc_loss(): {len(targets)} labels, but the lengths add up to {int(ends[-1])}")
+    if targets.ndim == 2 and (targets.shape[0] != len(lengths) or targets.shape[1] < longest):
+        raise ShapeError(
+            f"ctc_loss(): targets of {targets.shape}, expected ({len(lengths)}, {longest}) or more columns, or one axis"
+        )
+    for n, length in enumerate(lengths):
+        row = targets[ends[n] - length : ends[n]] if targets.ndim == 1 else targets[n, :length]
+        if row.size and not (row.min() >= 0 and row.max() < classes):
+            raise ArgumentError(f"ctc_loss(): a label of sequence {n} lies outside 0 to {classes - 1}")
+        labels[n, 1 : 2 * length : 2] = row
+    return labels
+
+
+@operation("ctc")
+def _ctc(p: Tensor, labels: Tensor, times: Tensor, places: Tensor, *, blank: int, saved: dict[str, Any]) -> Tensor:
+    """Return losses (N,) in f32 or f64; stores the forward variables in `saved["alpha"]` for the gradient."""
+    steps, count, _ = p.shape
+    alpha = result((steps, count, labels.shape[1]), p.dtype, p)
+    sequences = (labels._array, times._array, places._array)
+    values = dense(p)
+    for t in range(steps):
+        kernels.forward_step(values, sequences, alpha._array, t, blank)
+    last = shaped(alpha._array, steps, count * labels.shape[1])
+    saved["alpha"] = alpha
+    ends: Any = Tensor(last)
+    rows = creation.arange(count, device=p.device) * labels.shape[1]
+    final: Any = (times.to(dtypes.i64) - 1).clamp(min=0) * (count * labels.shape[1]) + rows
+    flat: Any = ends.reshape(-1)
+    top = flat[final + places.to(dtypes.i64) - 1]
+    second = where(places > 1, flat[final + (places.to(dtypes.i64) - 2).clamp(min=0)], kernels.LOW)
+    low = where(top > second, second, top)
+    high = where(top > second, top, second)
+    loss: Any = -(high + (low - high).exp().log1p())
+    empty: Any = where(places == 1, 0.0, kernels.LOW)  # zero time steps admit only the empty sequence
+    return where(times == 0, -empty.to(loss.dtype), loss)
+
+
+def ctc_gradient(p: Tensor, about: tuple[Tensor, ...], alpha: Tensor, loss: Tensor, g: Any, blank: int) -> Tensor:
+    """Return the gradient of the log-probabilities given that of the losses; not recorded."""
+    labels, times, places = (x._array for x in about)
+    beta, out = result(alpha.shape, p.dtype, p), result(p.shape, p.dtype, p)
+    values = dense(p)
+    for t in reversed(range(p.shape[0])):
+        kernels.backward_step(values, (labels, times, places), beta._array, t, blank)
+    kernels.gradient(values, (labels, times, places), alpha._array, beta._array, loss._array, dense(g), out._array)
+    return out
+
+
+def ctc_loss(
+    log_probs: Tensor,
+    targets: Any,
+    input_lengths: Any,
+    target_lengths: Any,
+    blank: int = 0,
+    reduction: str = "mean",
+    zero_infinity: bool = False,
+) -> Tensor:
+    """Return the negative log-probability of each target sequence, summed over its alignments (Graves et al., 2006).
+
+    log_probs: (T, N, C) or (T, C), as returned by log_softmax; targets: (N, S), or all sequences concatenated; lengths:
+    (N,) integers, as tensors or sequences. "mean" divides the losses by the target lengths (at least 1), then averages
+    over the batch. The loss is infinite if the target doesn't fit into the time steps; with zero_infinity it is 0 and
+    has no gradient. The gradient is with respect to log_probs itself.
+    """
+    floats(log_probs, "ctc_loss")
+    single = log_probs.ndim == 2
+    batched: Any = log_probs.unsqueeze(1) if single else log_probs
+    if batched.ndim != 3:
+        raise ShapeError(f"ctc_loss() takes (T, N, C) or (T, C), found {log_probs.shape}")
+    steps, count, classes = batched.shape
+    if not 0 <= blank < classes:
+        raise ArgumentError(f"ctc_loss(): blank={blank} is none of the {classes} classes")
+    times, lengths = (
+        _host(v, name).reshape(-1) for v, name in ((input_lengths, "input_lengths"), (target_lengths, "target_lengths"))
+    )
+    if len(times) != count or len(lengths) != count or (times > steps).any() or min(times.min(), lengths.min()) < 0:
+        raise ArgumentError(
+            f"ctc_loss() needs {count} input lengths of 0 to {steps} and as many target lengths, found {times} and {lengths}"
+        )
+    labels = _with_blanks(_host(targets, "targets"), lengths, classes, blank)
+    on = log_probs.device
+    tensors = [creation.upload(v.astype(np.int32), dtypes.i32, on) for v in (labels, times, 2 * lengths + 1)]
+    computed = batched.to(arithmetic_type(batched.dtype))
+    losses: Any = _ctc(computed, *tensors, blank=blank, saved={}).to(batched.dtype)
+    possible = losses < -kernels.LOW / 2
+    losses = where(possible, losses, 0.0 if zero_infinity else float("inf"))
+    if reduction == "none":
+        return losses[0] if single else losses  # type: ignore[no-any-return]
+    if reduction == "sum":
+        return losses.sum()  # type: ignore[no-any-return]
+    if reduction != "mean":
+        raise ArgumentError(f'ctc_loss(reduction=...) is "mean", "sum" or "none", found {reduction!r}')
+    shares = creation.upload(1.0 / np.maximum(lengths, 1), losses.dtype, on)
+    return (losses * shares).mean()  # type: ignore[no-any-return]

@@ -1,0 +1,189 @@
+"""Distances, similarities, and losses based on them, composed of tensor operations.
+
+`reduction` is "mean", "sum" or "none" throughout.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from vkjit import dtypes
+from vkjit.errors import ArgumentError, DTypeError, ShapeError
+
+from ..ops.arithmetic import where
+from ..ops.elementwise import softplus
+from ..ops.gather import gather
+from ..ops.views import broadcast_tensors, reshape, unsqueeze
+from ..precision import widened
+from ..tensor import Tensor
+from .common import floats, reduced
+from .embedding import one_hot
+
+__all__ = [
+    "cosine_embedding_loss", "cosine_similarity", "gaussian_nll_loss", "hinge_embedding_loss", "margin_ranking_loss",
+    "multi_margin_loss", "multilabel_soft_margin_loss", "normalize", "pairwise_distance", "poisson_nll_loss",
+    "soft_margin_loss", "triplet_margin_loss",
+]  # fmt: skip
+
+
+def _positive(x: Any) -> Any:
+    """Return max(x, 0) with a gradient of 1 at x = 0, as PyTorch's `clamp_min`; NaN propagates."""
+    return x.clamp(0.0)
+
+
+def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
+    """Divide x by its p-norm along an axis; norms below eps count as eps."""
+    floats(x, "normalize")
+    return x / x.norm(p, dim, True).clamp(eps)
+
+
+@widened
+def cosine_similarity(a: Tensor, b: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
+    """Return the cosine similarity of a and b along an axis; norms below eps count as eps. Shapes broadcast."""
+    floats(a, "cosine_similarity")
+    floats(b, "cosine_similarity", "the second operand")
+    a, b = broadcast_tensors(a, b)
+    product = (a * b).sum(dim)
+    lengths = (a * a).sum(dim).clamp(eps * eps) * (b * b).sum(dim).clamp(eps * eps)
+    return product * lengths.rsqrt()
+
+
+def pairwise_distance(a: Tensor, b: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
+    """Return the p-norm of a - b + eps along the last axis."""
+    return (a - b + eps).norm(p, -1, keepdim)
+
+
+def _as_floats(*tensors: Any) -> Any:
+    """Convert integer and bool tensors to f32; leave float tensors as they are."""
+    return tuple(x if x.dtype.is_float else x.to(dtypes.f32) for x in tensors)
+
+
+def cosine_embedding_loss(a: Tensor, b: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean") -> Tensor:
+    """Return 1 - cosine where target is 1, max(0, cosine - margin) where it is -1, else 0; a, b: (N, D) or (D,)."""
+    first, second = _as_floats(a, b)
+    cosine = cosine_similarity(first, second, -1)
+    losses = where(target == 1, 1 - cosine, where(target == -1, _positive(cosine - margin), 0.0))
+    return reduced(losses, reduction, "cosine_embedding_loss")
+
+
+def triplet_margin_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    margin: float = 1.0,
+    p: float = 2.0,
+    eps: float = 1e-6,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Tensor:
+    """Return max(0, d(anchor, positive) - d(anchor, negative) + margin), where d is the p-norm distance.
+
+    `swap` replaces d(anchor, negative) by d(positive, negative) where that is smaller.
+    """
+    far = pairwise_distance(anchor, negative, p, eps)
+    if swap:
+        other = pairwise_distance(positive, negative, p, eps)
+        far = where(other < far, other, far)
+    losses = _positive(pairwise_distance(anchor, positive, p, eps) - far + margin)
+    return reduced(losses, reduction, "triplet_margin_loss")
+
+
+def hinge_embedding_loss(x: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean") -> Tensor:
+    """Return x where target is 1, max(0, margin - x) where it is -1, and the sum of both otherwise, as PyTorch does."""
+    floats(x, "hinge_embedding_loss")
+    losses = where(target != 1, _positive(margin - x), 0.0) + where(target != -1, x, 0.0)
+    return reduced(losses, reduction, "hinge_embedding_loss")
+
+
+def margin_ranking_loss(a: Tensor, b: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean") -> Tensor:
+    """Return max(0, -target * (a - b) + margin): a should rank above b where target is 1, below where it is -1."""
+    losses = _positive(-(target * (a - b)) + margin)
+    return reduced(losses, reduction, "margin_ranking_loss")
+
+
+def soft_margin_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """Return log(1 + exp(-target * x)) for targets 1 and -1, without overflow."""
+    floats(x, "soft_margin_loss")
+    return reduced(softplus(-(target * x)), reduction, "soft_margin_loss")
+
+
+@widened
+def multilabel_soft_margin_loss(
+    x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
+) -> Tensor:
+    """Return the binary cross entropy of logits x (N, C) with targets 0 and 1, averaged over the classes."""
+    from .loss import binary_entropy_logits
+
+    floats(x, "multilabel_soft_margin_loss")
+    losses = binary_entropy_logits(x, target)
+    if weight is not None:
+        losses = losses * weight
+    return reduced(losses.mean(-1), reduction, "multilabel_soft_margin_loss")
+
+
+def multi_margin_loss(
+    x: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, reduction: str = "mean"
+) -> Tensor:
+    """Return the sum over the other classes i of max(0, margin - x[target] + x[i])**p / C; x: (N, C) or (C,)."""
+    floats(x, "multi_margin_loss")
+    x = reshape(x, 1) if x.ndim == 0 else x
+    target = reshape(target, ()) if x.ndim == 1 and target.shape == (1,) else target
+    if p not in (1, 2):
+        raise ArgumentError(f"multi_margin_loss(): p={p}, expected 1 or 2")
+    if not target.dtype.is_integer or x.ndim not in (1, 2) or target.shape != x.shape[:-1]:
+        raise ShapeError(
+            f"multi_margin_loss(): scores {x.shape} need class indices of shape {x.shape[:-1]}, found {target.shape} of "
+            f"{target.dtype!r}"
+        )
+    classes = x.shape[-1]
+    index = unsqueeze(target, -1)
+    distances = margin - gather(x, -1, index) + x
+    distances = where(distances > 0, distances, 0.0)  # NaN becomes 0, as in PyTorch
+    distances = distances if p == 1 else distances * distances
+    if weight is not None:
+        distances = distances * weight[target].unsqueeze(-1)
+    losses = where(one_hot(target, classes) == 1, 0.0, distances).sum(-1) / classes
+    return reduced(losses, reduction, "multi_margin_loss")
+
+
+def gaussian_nll_loss(
+    x: Tensor, target: Tensor, var: Tensor, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+) -> Tensor:
+    """Return the negative log-likelihood of targets under Gaussians of mean x and variance var (at least eps).
+
+    `full` adds the constant log(2 pi) / 2. Clamping the variance doesn't affect its gradient.
+    """
+    floats(x, "gaussian_nll_loss")
+    floats(var, "gaussian_nll_loss", "the variance")
+    if var.shape != x.shape and var.shape == x.shape[:-1]:  # one variance per row
+        var = unsqueeze(var, -1)
+    limited = where(var.detach() < eps, var * 0 + eps, var) if var.requires_grad else var.clamp(eps)
+    difference = x - target
+    losses = (limited.log() + difference * difference / limited) * 0.5
+    if full:
+        losses = losses + 0.5 * math.log(2 * math.pi)
+    return reduced(losses, reduction, "gaussian_nll_loss")
+
+
+def poisson_nll_loss(
+    x: Tensor,
+    target: Tensor,
+    log_input: bool = True,
+    full: bool = False,
+    eps: float = 1e-8,
+    reduction: str = "mean",
+) -> Tensor:
+    """Return the negative log-likelihood of targets under Poisson distributions of rate exp(x), or x if not log_input.
+
+    `full` adds Stirling's approximation of log(target!) where target > 1.
+    """
+    x = x.to(dtypes.f32) if x.dtype.is_integer else floats(x, "poisson_nll_loss")
+    if not isinstance(target, Tensor) or target.dtype.kind == "bool":
+        raise DTypeError("poisson_nll_loss(): the target must be a tensor of numbers")
+    losses = x.exp() - target * x if log_input else x - target * (x + eps).log()
+    if full:
+        large = where(target > 1, target, 2.0)
+        stirling = large * large.log() - large + (large * (2 * math.pi)).log() * 0.5
+        losses = losses + where(target > 1, stirling, 0.0)
+    return reduced(losses, reduction, "poisson_nll_loss")

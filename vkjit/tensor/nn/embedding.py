@@ -1,0 +1,180 @@
+"""Embeddings, one-hot vectors, and dropout."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vkjit import dtypes
+from vkjit.errors import ArgumentError, DTypeError, ShapeError
+from vkjit.stdlib.index import embedding as kernels
+from vkjit.stdlib.partial_sums import accumulator
+from vkjit.stdlib.random import dropout as dropout_kernels
+
+from ..autograd.mode import no_grad
+from ..dispatch import operation
+from ..ops import creation, random
+from ..ops.arithmetic import where
+from ..ops.elementwise_launch import common_device
+from ..ops.reductions import norm
+from ..ops.scatter import index_add
+from ..tensor import Tensor
+from .common import dense, floats, result, shaped
+
+__all__ = ["dropout", "dropout1d", "dropout2d", "dropout3d", "embedding", "one_hot"]
+
+
+def _indices(x: Any, name: str) -> Tensor:
+    if not isinstance(x, Tensor):
+        raise ArgumentError(f"{name}(): the indices are a {type(x).__name__}, expected a tensor of integers")
+    if not x.dtype.is_integer:
+        raise DTypeError(f"{name}(): the indices hold {x.dtype!r}, expected integers: convert with .to(vk.i64)")
+    return x
+
+
+@operation("embedding")
+def _embedding(table: Tensor, indices: Tensor, *, skipped: int, by_frequency: bool = False) -> Tensor:  # noqa: ARG001  # for the gradient
+    y = result((*indices.shape, table.shape[1]), table.dtype, table)
+    kernels.embedding(
+        dense(table), shaped(dense(indices), indices.numel()), shaped(y._array, indices.numel(), table.shape[1])
+    )
+    return y
+
+
+@operation("embedding_gradient")
+def embedding_gradient(g: Tensor, indices: Tensor, *, rows: int, skipped: int) -> Tensor:
+    """Return the gradient of a table with `rows` rows: each row sums the gradients of its occurrences, in order."""
+    y = result((rows, g.shape[-1]), g.dtype, g)
+    count = indices.numel()
+    kernels.gradient(shaped(dense(g), count, g.shape[-1]), shaped(dense(indices), count), y._array, skipped=skipped)
+    return y
+
+
+def shares(indices: Tensor, rows: int, like: Tensor) -> Tensor:
+    """Return 1 / count of each index among all indices, with a trailing axis of 1; not recorded."""
+    flat: Any = indices.reshape(-1).to(dtypes.i64)
+    kind = accumulator(like.dtype)
+    ones = creation.ones(flat.shape, dtype=kind, device=like.device)
+    counts: Any = index_add(creation.zeros(rows, dtype=kind, device=like.device), 0, flat, ones)
+    return (1 / counts[flat]).to(like.dtype).reshape(*indices.shape, 1)  # type: ignore[no-any-return]
+
+
+def renormalised_(weight: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> None:
+    """Scale the looked-up rows in place so that no norm exceeds max_norm."""
+    with no_grad():
+        flat: Any = indices.reshape(-1)
+        rows: Any = _embedding(weight, flat, skipped=-1)
+        lengths: Any = norm(rows, norm_type, -1, True)
+        scaled = rows * where(lengths > max_norm, max_norm / (lengths + 1e-7), 1.0)
+        weight[flat.to(dtypes.i64)] = scaled  # duplicate indices write identical values
+
+
+def table_of(name: str, weight: Any, padding_idx: int | None, max_norm: float | None, sparse: bool) -> int:
+    """Validate a table and its options; return the row that gets no gradient, or -1."""
+    floats(weight, name, "the weight")
+    if weight.ndim != 2:
+        raise ShapeError(f"{name}(): the weight has shape {weight.shape}, expected (rows, width)")
+    if sparse:
+        raise ArgumentError(f"{name}(): there are no sparse gradients: leave out sparse=True, gradients are dense")
+    if max_norm is not None and not max_norm >= 0:
+        raise ArgumentError(f"{name}(): max_norm={max_norm}, expected at least 0")
+    rows = weight.shape[0]
+    if padding_idx is not None and not -rows <= padding_idx < rows:
+        raise ArgumentError(f"{name}(): padding_idx={padding_idx} is no row of a table of {rows}")
+    return -1 if padding_idx is None else padding_idx % rows
+
+
+def embedding(
+    indices: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
+    """Return weight[indices]: rows of the table weight (V, D), as (*indices.shape, D).
+
+    The row padding_idx gets no gradient. max_norm: rows that are looked up are first scaled in place so that their norm
+    (of order norm_type) is at most max_norm. scale_grad_by_freq divides each row's gradient by its number of
+    occurrences in indices. Out-of-range indices are reported at the next read from the device.
+    """
+    _indices(indices, "embedding")
+    skipped = table_of("embedding", weight, padding_idx, max_norm, sparse)
+    common_device((indices, weight))
+    if max_norm is not None:
+        renormalised_(weight, indices, float(max_norm), norm_type)
+    if scale_grad_by_freq:
+        return _embedding(weight, indices, skipped=skipped, by_frequency=True)
+    return _embedding(weight, indices, skipped=skipped)
+
+
+def one_hot(indices: Tensor, num_classes: int = -1) -> Tensor:
+    """Return an i64 tensor with a new last axis of size num_classes that is 1 at each index, else 0.
+
+    num_classes=-1 uses the largest index + 1, which waits for the device.
+    """
+    _indices(indices, "one_hot")
+    if num_classes == -1:
+        if indices.numel() == 0:
+            raise ArgumentError("one_hot() of no indices needs num_classes")
+        num_classes = int(indices.max().item()) + 1
+    if num_classes < 1:
+        raise ArgumentError(f"one_hot(): num_classes={num_classes}, expected at least 1")
+    y = result((*indices.shape, num_classes), dtypes.i64, indices)
+    kernels.one_hot(shaped(dense(indices), indices.numel()), shaped(y._array, indices.numel(), num_classes))
+    return y
+
+
+@operation("dropout")
+def seeded_dropout(x: Tensor, *, p: float, seed: int) -> Tensor:
+    """Zero elements with probability p, selected by the seed, and divide the others by 1 - p."""
+    y = result(x.shape, x.dtype, x)
+    dropout_kernels.dropout(dense(x), y._array, seed, p)
+    return y
+
+
+def _chance(p: float, name: str) -> float:
+    if not 0 <= p <= 1:
+        raise ArgumentError(f"{name}(): p={p}, expected a chance from 0 to 1")
+    return float(p)
+
+
+def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+    """In training, zero elements with probability p and divide the others by 1 - p; otherwise return x itself.
+
+    The random state is seeded by `vk.manual_seed`.
+    """
+    floats(x, "dropout")
+    if not training or _chance(p, "dropout") == 0:
+        return x
+    return seeded_dropout(x, p=float(p), seed=random.next_seed())
+
+
+def _channels(x: Tensor, p: float, training: bool, axes: int) -> Tensor:
+    """Apply dropout to whole channels; x has `axes` spatial axes."""
+    name = f"dropout{axes}d"
+    floats(x, name)
+    if x.ndim not in (axes + 1, axes + 2):
+        raise ShapeError(
+            f"{name}(): input of shape {x.shape}, expected {axes + 2} axes (or {axes + 1}, without a batch)"
+        )
+    if not training or _chance(p, name) == 0:
+        return x
+    kept = x.shape[: x.ndim - axes]
+    mask = seeded_dropout(creation.ones(kept, dtype=x.dtype, device=x.device), p=float(p), seed=random.next_seed())
+    return x * mask.reshape(*kept, *[1] * axes)
+
+
+def dropout1d(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+    """Zero whole channels of x (N, C, L) with probability p."""
+    return _channels(x, p, training, 1)
+
+
+def dropout2d(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+    """Zero whole channels of x (N, C, H, W) with probability p."""
+    return _channels(x, p, training, 2)
+
+
+def dropout3d(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+    """Zero whole channels of x (N, C, D, H, W) with probability p."""
+    return _channels(x, p, training, 3)

@@ -1,0 +1,59 @@
+"""im2col and col2im: `columns_of` extracts sliding windows as columns, `image_of` sums columns into images.
+
+Images are (N, C, H, W), columns (N, C R S, windows). Each is the gradient of the other. Both only move and add
+elements, so a non-finite value affects only the windows that contain it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+from ..dispatch import operation
+from ..ops import creation
+from ..ops.shapes import unfold as windows_of
+from ..ops.triangles import pad
+from ..ops.views import permute, reshape, slice_view
+from ..precision import widened
+from ..tensor import Tensor
+
+__all__ = ["columns_of", "image_of"]
+
+Pair = tuple[int, ...]
+
+
+@operation("columns_of")
+def columns_of(x: Tensor, *, kernel: Pair, dilation: Pair, padding: Pair, stride: Pair) -> Tensor:
+    """Return the sliding windows of images (N, C, H, W) as columns (N, C R S, windows)."""
+    padded = pad(x, (padding[1], padding[1], padding[0], padding[0]), value=0)
+    for i in (0, 1):
+        padded = windows_of(padded, 2 + i, dilation[i] * (kernel[i] - 1) + 1, stride[i])
+    windows: Any = padded[..., :: dilation[0], :: dilation[1]]  # (N, C, rows, columns, R, S)
+    shape = (x.shape[0], x.shape[1] * math.prod(kernel), math.prod(windows.shape[2:4]))
+    return reshape(permute(windows, 0, 1, 4, 5, 2, 3), shape).clone()
+
+
+@operation("image_of")
+def image_of(columns: Tensor, *, size: Pair, kernel: Pair, dilation: Pair, padding: Pair, stride: Pair) -> Tensor:
+    """Sum columns into images of the given size; 16-bit floats are summed in f32."""
+    image: Tensor = _added(columns, size, kernel, dilation, padding, stride)
+    return image
+
+
+@widened
+def _added(columns: Tensor, size: Pair, kernel: Pair, dilation: Pair, padding: Pair, stride: Pair) -> Any:
+    counts = [
+        (n + 2 * p - d * (k - 1) - 1) // s + 1
+        for n, p, d, k, s in zip(size, padding, dilation, kernel, stride, strict=True)
+    ]
+    channels = columns.shape[1] // math.prod(kernel)
+    parts: Any = reshape(columns, (columns.shape[0], channels, *kernel, *counts))
+    shape = (columns.shape[0], channels, *(n + 2 * p for n, p in zip(size, padding, strict=True)))
+    padded = creation.zeros(shape, dtype=columns.dtype, device=columns.device)
+    for row, column in itertools.product(range(kernel[0]), range(kernel[1])):
+        starts = (0, 0, row * dilation[0], column * dilation[1])
+        covered: Any = slice_view(padded, starts=starts, sizes=(*shape[:2], *counts), steps=(1, 1, *stride))
+        covered += parts[:, :, row, column]
+    inside = slice_view(padded, starts=(0, 0, *padding), sizes=(*shape[:2], *size), steps=(1, 1, 1, 1))
+    return inside.clone()

@@ -1,0 +1,144 @@
+"""Linear layer with bias as a single operation: x @ weight.T + bias.
+
+x is (..., inputs), weight (outputs, inputs), bias (outputs,). On GPUs small layers take one launch forward and two
+backward. Everywhere else forward is a matrix product and an in-place addition, and backward one product per operand and
+a sum. No views are recorded for autograd.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from vkjit.errors import DTypeError, ShapeError
+from vkjit.runtime.device import DeviceArray
+from vkjit.stdlib.elementwise import functions, maps
+from vkjit.stdlib.matmul import linear as kernels
+
+from ..autograd.mode import state
+from ..dispatch import operation
+from ..memory import allocate
+from ..ops import creation, reduction_launch
+from ..ops.elementwise_launch import arithmetic_type, common_device
+from ..ops.matmul import multiply
+from ..tensor import Tensor
+from .common import dense
+
+__all__ = ["bias_gradient", "input_gradient", "linear", "parameter_gradients", "weight_gradient"]
+
+
+def _matrix(array: DeviceArray, rows: int, columns: int) -> DeviceArray:
+    """View a dense array as (1, rows, columns)."""
+    return DeviceArray(array.buffer, array.offset, array.dtype, (1, rows, columns), (0, columns, 1))
+
+
+def _rows_of(x: Tensor) -> tuple[int, DeviceArray]:
+    """Return the number of rows, and the elements as a strided matrix (1, rows, columns)."""
+    shape, array = x.shape, x._array
+    if len(shape) == 2:
+        return shape[0], DeviceArray(array.buffer, array.offset, array.dtype, (1, *shape), (0, *array.strides))
+    rows = math.prod(shape[:-1])
+    return rows, _matrix(dense(x), rows, shape[-1])
+
+
+def _lines(x: Any) -> DeviceArray:
+    """Return the elements as a strided matrix (rows, columns)."""
+    array: DeviceArray = x._array
+    if len(array.shape) == 2:
+        return array
+    shape = math.prod(array.shape[:-1]), array.shape[-1]
+    array = dense(x)
+    return DeviceArray(array.buffer, array.offset, array.dtype, shape, (shape[1], 1))
+
+
+def _transposed(array: DeviceArray) -> DeviceArray:
+    (_, rows, columns), (_, down, across) = array.shape, array.strides
+    return DeviceArray(array.buffer, array.offset, array.dtype, (1, columns, rows), (0, across, down))
+
+
+@operation("linear")
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    array, factor = x._array, weight._array
+    dtype, shape, (outputs, inputs) = array.dtype, array.shape, factor.shape
+    device = array.buffer.device
+    if factor.buffer.device is not device or (bias is not None and bias._array.buffer.device is not device):
+        common_device((x, weight, bias))  # raises
+    out = allocate((*shape[:-1], outputs), dtype, device)
+    if kernels.takes(device, dtype, math.prod(shape[:-1]), outputs, inputs):
+        output = Tensor(out)
+        kernels.linear(_lines(x), factor, None if bias is None else bias._array, _lines(output), arithmetic_type(dtype))
+        return output
+    rows, left = _rows_of(x)
+    target = _matrix(out, rows, outputs)
+    _, right = _rows_of(weight)
+    compute = arithmetic_type(dtype)
+    multiply(left, _transposed(right), target, compute)
+    if bias is not None and rows * outputs:
+        flat = DeviceArray(out.buffer, 0, dtype, (rows, outputs), (outputs, 1))
+        array = bias._array
+        wide = DeviceArray(array.buffer, array.offset, dtype, (rows, outputs), (0, array.strides[0]))
+        maps.map2(flat, wide, flat, functions.add, compute)
+    return Tensor(out)
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return x @ weight.T + bias; x: (..., inputs), weight: (outputs, inputs), bias: (outputs,)."""
+    if weight.ndim != 2 or x.ndim == 0 or x.shape[-1] != weight.shape[1]:
+        raise ShapeError(
+            f"linear(): x of shape {x.shape} needs a weight of (outputs, {x.shape[-1] if x.ndim else '?'}), found "
+            f"{weight.shape}"
+        )
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ShapeError(f"linear(): a weight of {weight.shape} needs a bias of {weight.shape[:1]}, found {bias.shape}")
+    dtype = x.dtype
+    alike = weight.dtype is dtype and (bias is None or bias.dtype is dtype) and dtype.kind != "bool"
+    if not alike and state.autocast is None:
+        raise DTypeError(
+            f"linear() takes tensors of one type of numbers, found {dtype!r}, {weight.dtype!r}"
+            f"{'' if bias is None else f' and {bias.dtype!r}'}: convert with .to(...)"
+        )
+    return _linear(x, weight, bias)
+
+
+# -- gradients (not recorded for autograd)
+
+
+def input_gradient(gradient: Any, weight: Tensor) -> Tensor:
+    """Return the gradient of x: gradient @ weight."""
+    rows, left = _rows_of(gradient)
+    out = allocate((*gradient.shape[:-1], weight.shape[1]), gradient.dtype, gradient.device)
+    multiply(left, _rows_of(weight)[1], _matrix(out, rows, weight.shape[1]), arithmetic_type(gradient.dtype))
+    return Tensor(out)
+
+
+def parameter_gradients(gradient: Any, x: Tensor, biased: bool) -> tuple[Tensor, Tensor | None]:
+    """Return the gradients of weight and bias; the latter is None if not biased."""
+    outputs, inputs = gradient.shape[-1], x.shape[-1]
+    dtype, device = gradient.dtype, gradient.device
+    if not kernels.takes(device, dtype, outputs, inputs, math.prod(x.shape[:-1])):
+        return weight_gradient(gradient, x), bias_gradient(gradient) if biased else None
+    weight = allocate((outputs, inputs), dtype, device)
+    bias = allocate((outputs,), dtype, device) if biased else None
+    kernels.linear_gradients(_lines(gradient), _lines(x), weight, bias, arithmetic_type(dtype))
+    return Tensor(weight), None if bias is None else Tensor(bias)
+
+
+def weight_gradient(gradient: Any, x: Tensor) -> Tensor:
+    """Return the gradient of the weight: gradient.T @ x, over all rows."""
+    _, left = _rows_of(gradient)
+    outputs, inputs = gradient.shape[-1], x.shape[-1]
+    out = allocate((outputs, inputs), gradient.dtype, gradient.device)
+    multiply(_transposed(left), _rows_of(x)[1], _matrix(out, outputs, inputs), arithmetic_type(gradient.dtype))
+    return Tensor(out)
+
+
+def bias_gradient(gradient: Any) -> Tensor:
+    """Return the gradient of the bias: the sum over all rows."""
+    rows, array = _rows_of(gradient)
+    outputs = gradient.shape[-1]
+    if rows == 0 or outputs == 0:
+        return creation.zeros(outputs, dtype=gradient.dtype, device=gradient.device)
+    flat = DeviceArray(array.buffer, array.offset, array.dtype, array.shape[1:], array.strides[1:])
+    return Tensor(
+        reduction_launch.reduce_axes(flat, (0,), reduction_launch.SUM, gradient.dtype, arithmetic_type(gradient.dtype))
+    )

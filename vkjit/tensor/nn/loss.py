@@ -1,0 +1,371 @@
+"""Loss functions.
+
+Losses are reduced to a 0-d mean or sum; reduction="none" returns one loss per element (per row for class indices).
+Cross entropy against class indices fuses log-softmax with the selection of the target's entry, forward and backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from vkjit.dtypes import DType
+from vkjit.errors import ArgumentError, DTypeError, ShapeError
+from vkjit.runtime.device import DeviceArray
+from vkjit.stdlib.loss import loss as kernels, mean
+from vkjit.stdlib.partial_sums import accumulator
+
+from ..dispatch import operation
+from ..memory import allocate
+from ..ops.broadcast import broadcast_shapes
+from ..ops.elementwise import logsigmoid
+from ..ops.elementwise_launch import arithmetic_type, common_device, run_map
+from ..ops.views import reshape
+from ..promotion import result_type
+from ..tensor import Tensor
+from .common import dense, float_tensor, floats, reduced, result, shaped
+from .softmax import log_softmax
+
+__all__ = [
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy", "huber_loss", "kl_div", "l1_loss", "mse_loss",
+    "nll_loss", "smooth_l1_loss",
+]  # fmt: skip
+
+
+# -- elementwise losses
+
+
+def _pair_type(x: Tensor, target: Tensor) -> DType:
+    return result_type(x, target)
+
+
+def _pairs(name: str, function: Any) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return an elementwise loss operation on (x, target); its gradient rule has the same name."""
+
+    @operation(name)
+    def forward(x: Tensor, target: Tensor) -> Tensor:
+        dtype = _pair_type(x, target)
+        return run_map(function, (x, target), dtype, arithmetic_type(dtype))
+
+    return forward
+
+
+squared_difference = _pairs("squared_difference", kernels.squared_difference)
+absolute_difference = _pairs("absolute_difference", kernels.absolute_difference)
+binary_entropy = _pairs("binary_entropy", kernels.binary_cross_entropy)
+binary_entropy_logits = _pairs("binary_entropy_logits", kernels.binary_cross_entropy_logits)
+divergence = _pairs("divergence", kernels.divergence)
+log_divergence = _pairs("log_divergence", kernels.log_divergence)
+
+
+@operation("smooth_l1")
+def smooth_l1(x: Tensor, target: Tensor, *, beta: float) -> Tensor:
+    """Quadratic where the difference is below beta, else linear."""
+    dtype = _pair_type(x, target)
+    compute = arithmetic_type(dtype)
+    return run_map(kernels.smooth_l1, (x, target, beta), dtype, compute, first=compute)
+
+
+@operation("huber")
+def huber(x: Tensor, target: Tensor, *, delta: float) -> Tensor:
+    """Quadratic where the difference is at most delta, else linear with slope delta."""
+    dtype = _pair_type(x, target)
+    compute = arithmetic_type(dtype)
+    return run_map(kernels.huber, (x, target, delta), dtype, compute, first=compute)
+
+
+def _checked(x: Any, target: Any, name: str, *, same: bool = False) -> tuple[Tensor, Tensor]:
+    floats(x, name)
+    floats(target, name, "the target")
+    common_device((x, target))
+    if same and x.shape != target.shape:
+        raise ShapeError(f"{name}(): the input has shape {x.shape}, the target {target.shape}: expected the same")
+    broadcast_shapes(x.shape, target.shape)
+    return x, target
+
+
+def mse_loss(x: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None) -> Tensor:
+    """Return the mean squared error: (x - target)**2, reduced."""
+    x, target = _checked(x, target, "mse_loss")
+    return _weighted(squared_difference(x, target), weight, reduction, "mse_loss")
+
+
+def l1_loss(x: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None) -> Tensor:
+    """Return the mean absolute error: abs(x - target), reduced."""
+    x, target = _checked(x, target, "l1_loss")
+    return _weighted(absolute_difference(x, target), weight, reduction, "l1_loss")
+
+
+def _weighted(losses: Any, weight: Any, reduction: str, name: str) -> Tensor:
+    """Weight and reduce losses; the mean divides by the sum of weights, as in PyTorch's mse_loss and l1_loss."""
+    if weight is None:
+        return reduced(losses, reduction, name)
+    losses = losses * weight
+    if reduction == "mean":
+        return losses.sum() / (weight.expand(losses.shape)).sum()  # type: ignore[no-any-return]
+    return reduced(losses, reduction, name)
+
+
+def smooth_l1_loss(x: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
+    """Return 0.5 d**2 / beta where d = abs(x - target) < beta, else d - 0.5 beta; reduced. beta=0 is l1_loss."""
+    x, target = _checked(x, target, "smooth_l1_loss")
+    if beta < 0:
+        raise ArgumentError(f"smooth_l1_loss(): beta={beta}, expected at least 0")
+    losses = absolute_difference(x, target) if beta == 0 else smooth_l1(x, target, beta=float(beta))
+    return reduced(losses, reduction, "smooth_l1_loss")
+
+
+def huber_loss(x: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
+    """Return 0.5 d**2 where d = abs(x - target) <= delta, else delta (d - 0.5 delta); reduced."""
+    x, target = _checked(x, target, "huber_loss")
+    if delta <= 0:
+        raise ArgumentError(f"huber_loss(): delta={delta}, expected more than 0")
+    return reduced(huber(x, target, delta=float(delta)), reduction, "huber_loss")
+
+
+def binary_cross_entropy(x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean") -> Tensor:
+    """Return -(target log x + (1 - target) log(1 - x)) of probabilities x, with logarithms clamped to -100; reduced.
+
+    Elements of x outside [0, 1] and NaN are reported at the next read from the device. Targets aren't checked.
+    """
+    x, target = _checked(x, target, "binary_cross_entropy", same=True)
+    losses: Any = binary_entropy(x, target)
+    return reduced(losses if weight is None else losses * weight, reduction, "binary_cross_entropy")
+
+
+def binary_cross_entropy_with_logits(
+    x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean", pos_weight: Tensor | None = None
+) -> Tensor:
+    """Return binary_cross_entropy(sigmoid(x), target), without overflow; `pos_weight` weights the positive term."""
+    name = "binary_cross_entropy_with_logits"
+    x, target = _checked(x, target, name, same=True)
+    if pos_weight is None:
+        losses: Any = binary_entropy_logits(x, target)
+    else:
+        t: Any = target
+        factor = (pos_weight - 1) * t + 1
+        losses = (1 - t) * x - factor * logsigmoid(x)
+    return reduced(losses if weight is None else losses * weight, reduction, name)
+
+
+def kl_div(x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
+    """Return target (log target - x) of log-probabilities x, reduced; "batchmean" divides the sum by x.shape[0].
+
+    log_target: the target holds log-probabilities.
+    """
+    x, target = _checked(x, target, "kl_div")
+    losses: Any = log_divergence(x, target) if log_target else divergence(x, target)
+    if reduction == "batchmean":
+        return losses.sum() / (x.shape[0] if x.ndim else 1)  # type: ignore[no-any-return]
+    return reduced(losses, reduction, "kl_div")
+
+
+# -- losses against class indices
+
+
+def _rows(x: Any, target: Any, name: str) -> tuple[tuple[int, int, int], tuple[int, ...]]:
+    """Return scores (N, C, ...) or (C,) as (outer, C, inner), and the shape of the losses."""
+    shape: tuple[int, ...] = x.shape if x.ndim > 1 else (1, *x.shape)
+    expected = (shape[0], *shape[2:]) if x.ndim > 1 else ()
+    if x.ndim == 0 or target.shape != expected:
+        raise ShapeError(
+            f"{name}(): scores of shape {x.shape} need targets of shape {expected}, found {target.shape}; class indices have no "
+            f"axis of classes"
+        )
+    inner = 1
+    for extent in shape[2:]:
+        inner *= extent
+    return (shape[0], shape[1], inner), expected
+
+
+@operation("cross_entropy")
+def _cross_entropy(
+    x: Tensor, target: Tensor, weight: Tensor | None, *, ignored: int, smoothing: float, saved: dict[str, Any]
+) -> tuple[Tensor, Tensor]:
+    """Return (loss per row, weight of each row's class, 0 where ignored)."""
+    rows, shape = _rows(x, target, "cross_entropy")
+    loss, scale = result(shape, x.dtype, x), result(shape, accumulator(x.dtype), x)
+    flat = (rows[0], rows[2])
+    if 0 not in rows:
+        saved["statistics"] = kernels.cross_entropy(
+            shaped(dense(x), *rows), shaped(dense(target), *flat), None if weight is None else dense(weight),
+            shaped(loss._array, *flat), shaped(scale._array, *flat), ignored=ignored, smoothing=smoothing,
+        )  # fmt: skip
+    return loss, scale
+
+
+def cross_entropy_gradient(
+    g: Any, x: Tensor, target: Tensor, weight: Any, statistics: Any, *, ignored: int, smoothing: float
+) -> Tensor:
+    """Return the gradient of the scores given that of each row's loss; not recorded."""
+    rows, _ = _rows(x, target, "cross_entropy")
+    y = result(x.shape, x.dtype, x)
+    if 0 in rows:
+        return y
+    flat = (rows[0], rows[2])
+    whole = None if weight is None else weight.sum(dtype=accumulator(x.dtype)).reshape(1)._array
+    kernels.cross_entropy_gradient(
+        _plain(g, flat), shaped(dense(x), *rows), shaped(dense(target), *flat), None if weight is None else dense(weight), whole,
+        statistics, shaped(y._array, *rows), ignored=ignored, smoothing=smoothing,
+    )  # fmt: skip
+    return y
+
+
+def _plain(g: Any, shape: tuple[int, int]) -> DeviceArray:
+    """Return the per-row gradients as a strided matrix."""
+    array: DeviceArray = g.reshape(shape)._array
+    return array
+
+
+@operation("nll")
+def _nll(x: Tensor, target: Tensor, weight: Tensor | None, *, ignored: int) -> tuple[Tensor, Tensor]:
+    """Return (loss per row, weight of each row's class, 0 where ignored)."""
+    rows, shape = _rows(x, target, "nll_loss")
+    loss, scale = result(shape, x.dtype, x), result(shape, accumulator(x.dtype), x)
+    flat = (rows[0], rows[2])
+    if 0 not in rows:
+        kernels.nll(
+            shaped(dense(x), *rows), shaped(dense(target), *flat), None if weight is None else dense(weight),
+            shaped(loss._array, *flat), shaped(scale._array, *flat), ignored=ignored,
+        )  # fmt: skip
+    return loss, scale
+
+
+@operation("nll_gradient")
+def nll_gradient(g: Tensor, target: Tensor, scale: Tensor, *, shape: tuple[int, ...]) -> Tensor:
+    """Return the gradient of the log-probabilities, of the given shape, from that of each row's loss."""
+    y = result(shape, g.dtype, g)
+    wide = shape if len(shape) > 1 else (1, *shape)
+    inner = 1
+    for extent in wide[2:]:
+        inner *= extent
+    flat = (wide[0], inner)
+    kernels.nll_gradient(
+        _plain(g, flat),
+        shaped(dense(target), *flat),
+        shaped(dense(scale), *flat),
+        shaped(y._array, wide[0], wide[1], inner),
+    )
+    return y
+
+
+def _check_classes(x: Any, target: Any, weight: Any, name: str) -> None:
+    floats(x, name)
+    if not isinstance(target, Tensor):
+        raise ArgumentError(f"{name}(): the target is a {type(target).__name__}, expected a tensor of class indices")
+    classes = x.shape[1 if x.ndim > 1 else 0] if x.ndim else 0
+    float_tensor(weight, x, (classes,), name, "the weight")
+    common_device([t for t in (x, target, weight) if t is not None])
+
+
+@operation("mean_of_rows")
+def _mean_of_rows(loss: Tensor, scale: Tensor, *, saved: dict[str, Any]) -> Tensor:
+    """Return sum(loss) / sum(scale); stores 1 / sum(scale) in `saved` for the gradient."""
+    y, inverse = result((), loss.dtype, loss), result((), scale.dtype, loss)
+    rows = loss.numel()
+    mean.mean_of_rows(
+        shaped(dense(loss), rows), shaped(dense(scale), rows), shaped(y._array, 1), shaped(inverse._array, 1)
+    )
+    saved["inverse"] = inverse
+    return y
+
+
+@operation("cross_entropy_mean")
+def _cross_entropy_mean(
+    x: Tensor, target: Tensor, weight: Tensor | None, *, ignored: int, saved: dict[str, Any]
+) -> Tensor:
+    """Compute the mean cross entropy of few rows in one launch; stores what the gradient needs in `saved`."""
+    array, device, kind = x._array, x._array.buffer.device, accumulator(x._array.dtype)
+    rows = array.shape[:1]
+    y, inverse = allocate((), array.dtype, device), allocate((1,), kind, device)
+    statistics = allocate(rows, kind, device), allocate(rows, kind, device)
+    mean.cross_entropy_mean(
+        array, target._array, None if weight is None else weight._array, statistics, shaped(y, 1), inverse, ignored
+    )
+    saved["statistics"], saved["inverse"] = statistics, inverse
+    return Tensor(y)
+
+
+def cross_entropy_mean_gradient(
+    g: Tensor, x: Tensor, target: Tensor, weight: Tensor | None, ignored: int, saved: dict[str, Any]
+) -> Tensor:
+    """Return the gradient of the scores given that of the mean; not recorded."""
+    y = allocate(x.shape, x.dtype, x.device)
+    mean.cross_entropy_slopes(
+        shaped(g._array, 1), saved["inverse"], x._array, target._array, None if weight is None else weight._array,
+        saved["statistics"], y, ignored,
+    )  # fmt: skip
+    return Tensor(y)
+
+
+def _reduced_rows(loss: Any, scale: Any, reduction: str, name: str) -> Tensor:
+    """Reduce the row losses; the mean divides by the sum of the class weights."""
+    if reduction == "mean":
+        if mean.takes(loss.numel(), loss.device):
+            return _mean_of_rows(loss, scale, saved={})
+        return loss.sum() / scale.detach().sum().to(loss.dtype)  # type: ignore[no-any-return]
+    return reduced(loss, reduction, name)
+
+
+def nll_loss(
+    x: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean"
+) -> Tensor:
+    """Return -weight[t] x[t] of log-probabilities x (N, C, ...) or (C,) with targets t (N, ...); reduced.
+
+    Rows with target ignore_index are skipped. The mean divides by the sum of the weights. Out-of-range targets are
+    reported at the next read from the device.
+    """
+    _check_classes(x, target, weight, "nll_loss")
+    if not target.dtype.is_integer:
+        raise DTypeError(f"nll_loss(): the target holds {target.dtype!r}, expected integers (class indices)")
+    return _reduced_rows(*_nll(x, target, weight, ignored=ignore_index), reduction, "nll_loss")
+
+
+def cross_entropy(
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """Return the cross entropy of unnormalized scores x (N, C, ...) or (C,), with softmax over C; reduced.
+
+    target: class indices (N, ...), or floats of x's shape: class probabilities. `weight`: one per class. The mean
+    divides by the sum of the targets' weights (for probabilities by the number of rows). `label_smoothing` mixes in the
+    uniform distribution.
+    """
+    _check_classes(x, target, weight, "cross_entropy")
+    if not 0 <= label_smoothing <= 1:
+        raise ArgumentError(f"cross_entropy(): label_smoothing={label_smoothing}, expected 0 to 1")
+    if target.dtype.is_float:
+        return _soft_cross_entropy(x, target, weight, reduction, label_smoothing)
+    if not target.dtype.is_integer:
+        raise DTypeError(f"cross_entropy(): the target holds {target.dtype!r}, expected class indices or probabilities")
+    if reduction == "mean" and x.ndim == 2 and label_smoothing == 0:
+        _rows(x, target, "cross_entropy")
+        if mean.takes_scores(x.shape[0], x.shape[1], x.device):
+            return _cross_entropy_mean(x, target, weight, ignored=ignore_index, saved={})
+    loss, scale = _cross_entropy(x, target, weight, ignored=ignore_index, smoothing=float(label_smoothing), saved={})
+    return _reduced_rows(loss, scale, reduction, "cross_entropy")
+
+
+def _soft_cross_entropy(x: Any, target: Any, weight: Any, reduction: str, smoothing: float) -> Tensor:
+    if target.shape != x.shape:
+        raise ShapeError(
+            f"cross_entropy(): probabilities of shape {target.shape} for scores of {x.shape}: expected the same"
+        )
+    axis = 1 if x.ndim > 1 else 0
+    if smoothing:
+        target = target * (1 - smoothing) + smoothing / max(x.shape[axis], 1)
+    losses = log_softmax(x, axis) * target
+    if weight is not None:
+        losses = losses * reshape(weight, [-1 if i == axis else 1 for i in range(x.ndim)])
+    if reduction == "none":
+        return -losses.sum(axis)  # type: ignore[no-any-return]
+    total = -losses.sum()
+    if reduction == "sum":
+        return total  # type: ignore[no-any-return]
+    if reduction != "mean":
+        return reduced(total, reduction, "cross_entropy")
+    return total / (x.numel() // x.shape[axis] if x.numel() else 0)  # type: ignore[no-any-return]

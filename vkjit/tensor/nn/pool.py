@@ -1,0 +1,315 @@
+"""Max and average pooling over one to three axes, regular and adaptive.
+
+Inputs are (N, C, *size) or (C, *size). Regular pooling also takes integers. Gradients are gathered rather than
+scattered with atomics, so they are deterministic.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+from vkjit import dtypes
+from vkjit.errors import ArgumentError, ShapeError
+from vkjit.runtime.device import DeviceArray
+from vkjit.stdlib.pool import pool as kernels
+from vkjit.stdlib.pool.pool import Window
+
+from ..dispatch import operation
+from ..op_cache import only_values
+from ..tensor import Tensor
+from .common import dense, floats, numbers, result, shaped
+
+__all__ = [
+    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d",
+    "adaptive_max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "max_pool1d", "max_pool2d", "max_pool3d",
+]  # fmt: skip
+
+only_values(Window)
+
+
+def _three(values: Any, fill: int) -> Any:
+    return (*[fill] * (3 - len(values)), *values)
+
+
+def _channels(array: DeviceArray, size: tuple[int, int, int]) -> DeviceArray:
+    """View a dense array as (N * C, D, H, W)."""
+    area = math.prod(size)
+    return shaped(array, math.prod(array.shape) // area if area else 0, *size)
+
+
+def _out_shape(x: Tensor, axes: int, window: Window) -> tuple[int, ...]:
+    return (*x.shape[: x.ndim - axes], *window.out[3 - axes :])
+
+
+@operation("max_pool", repeated=True)
+def _max_pool(x: Tensor, *, axes: int, window: Window) -> tuple[Tensor, Tensor]:
+    shape = _out_shape(x, axes, window)
+    y, at = result(shape, x.dtype, x), result(shape, dtypes.i64, x)
+    kernels.maxima(
+        _channels(dense(x), window.size), _channels(y._array, window.out), _channels(at._array, window.out), window
+    )
+    return y, at
+
+
+@operation("max_pool_gradient", repeated=True)
+def max_pool_gradient(g: Tensor, at: Tensor, *, axes: int, window: Window) -> Tensor:
+    """Return the gradient of max pooling's input given that of its output and the indices of the maxima."""
+    x = result((*g.shape[: g.ndim - axes], *window.size[3 - axes :]), g.dtype, g)
+    kernels.maxima_gradient(
+        _channels(dense(g), window.out), _channels(dense(at), window.out), _channels(x._array, window.size), window
+    )
+    return x
+
+
+@operation("at_places", repeated=True)
+def at_places(x: Tensor, at: Tensor, *, axes: int, window: Window) -> Tensor:  # noqa: ARG001  # for the gradient
+    """Gather the elements of x at the indices returned by max pooling."""
+    y = result(at.shape, x.dtype, x)
+    kernels.at_places(
+        _channels(dense(x), window.size), _channels(dense(at), window.out), _channels(y._array, window.out)
+    )
+    return y
+
+
+@operation("avg_pool", repeated=True)
+def mean_pool(x: Tensor, *, axes: int, window: Window) -> Tensor:
+    """Return the mean of each window."""
+    y = result(_out_shape(x, axes, window), x.dtype, x)
+    kernels.means(_channels(dense(x), window.size), _channels(y._array, window.out), window)
+    return y
+
+
+@operation("avg_pool_gradient", repeated=True)
+def mean_pool_gradient(g: Tensor, *, axes: int, window: Window) -> Tensor:
+    """Return the gradient of average pooling's input given that of its output."""
+    x = result((*g.shape[: g.ndim - axes], *window.size[3 - axes :]), g.dtype, g)
+    kernels.means_gradient(_channels(dense(g), window.out), _channels(x._array, window.size), window)
+    return x
+
+
+# -- checks
+
+
+def _checked(x: Any, axes: int, name: str) -> Tensor:
+    if not (isinstance(x, Tensor) and x.dtype.is_integer and name.startswith("max")):
+        floats(x, name)
+    if x.ndim not in (axes + 1, axes + 2) or 0 in x.shape[x.ndim - axes - 1 :]:
+        raise ShapeError(
+            f"{name}(): input of shape {x.shape}, expected {axes + 2} axes (or {axes + 1}, without a batch), none of them empty "
+            f"but the batch"
+        )
+    return x  # type: ignore[no-any-return]
+
+
+def _extent(size: int, kernel: int, stride: int, pad: int, dilation: int, ceil_mode: bool) -> int:
+    """Return the output size along an axis.
+
+    With ceil_mode windows may extend past the end, but must start inside the input or the padding before it.
+    """
+    room = size + 2 * pad - dilation * (kernel - 1) - 1
+    if not ceil_mode:
+        return room // stride + 1
+    out = -(-room // stride) + 1
+    return out - 1 if (out - 1) * stride >= size + pad else out
+
+
+def _window(
+    x: Tensor,
+    axes: int,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    ceil_mode: bool,
+    name: str,
+    **more: Any,
+) -> Window:
+    kernel = numbers(kernel_size, axes, name, "kernel_size", 1)
+    given = stride if stride is not None and stride not in ((), []) else kernel
+    steps, pads = numbers(given, axes, name, "stride", 1), numbers(padding, axes, name, "padding")
+    spread = numbers(dilation, axes, name, "dilation", 1)
+    if any(2 * p > (k - 1) * d + 1 for p, k, d in zip(pads, kernel, spread, strict=True)):
+        raise ArgumentError(f"{name}(): padding={pads} must be at most half of what kernel_size={kernel} spans")
+    size = x.shape[x.ndim - axes :]
+    window = _regular(size, kernel, steps, pads, spread, bool(ceil_mode), tuple(more.items()))
+    if min(window.out) < 1:
+        raise ShapeError(
+            f"{name}(): an input of {size} with padding {pads} is smaller than the kernel {kernel} with dilation {spread}: "
+            f"enlarge the padding or the input"
+        )
+    return window
+
+
+@functools.lru_cache(1024)
+def _regular(
+    size: tuple[int, ...],
+    kernel: tuple[int, ...],
+    stride: tuple[int, ...],
+    pad: tuple[int, ...],
+    dilation: tuple[int, ...],
+    ceil_mode: bool,
+    more: tuple[tuple[str, Any], ...],
+) -> Window:
+    """Return the window geometry of a regular pooling; the output size may be 0 or less."""
+    out = [_extent(*axis, ceil_mode) for axis in zip(size, kernel, stride, pad, dilation, strict=True)]
+    return Window(
+        _three(size, 1), _three(out, 1), _three(kernel, 1), _three(stride, 1), _three(pad, 0), _three(dilation, 1),
+        **dict(more),
+    )  # fmt: skip
+
+
+def _max(
+    axes: int, x: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, return_indices: bool
+) -> Any:
+    name = f"max_pool{axes}d"
+    window = _window(_checked(x, axes, name), axes, kernel_size, stride, padding, dilation, ceil_mode, name)
+    y, at = _max_pool(x, axes=axes, window=window)
+    return (y, at) if return_indices else y
+
+
+def _average(
+    axes: int,
+    x: Any,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    ceil_mode: bool,
+    count_pad: bool,
+    divisor: int | None,
+) -> Tensor:
+    name = f"avg_pool{axes}d"
+    if isinstance(x, Tensor) and x.dtype.is_integer:  # f64 is exact for sums below 2**53; results are truncated
+        averaged = _average(axes, x.to(dtypes.f64), kernel_size, stride, padding, ceil_mode, count_pad, divisor)
+        return averaged.to(x.dtype)
+    if divisor is not None and (isinstance(divisor, bool) or not isinstance(divisor, int) or divisor == 0):
+        raise ArgumentError(f"{name}(): divisor_override={divisor!r}, expected an int other than 0")
+    window = _window(
+        _checked(x, axes, name), axes, kernel_size, stride, padding, 1, ceil_mode, name, count_pad=count_pad,
+        divisor=divisor or 0,
+    )  # fmt: skip
+    return mean_pool(x, axes=axes, window=window)
+
+
+def _adaptive(x: Any, axes: int, output_size: Any, name: str) -> Window:
+    size = _checked(x, axes, name).shape[x.ndim - axes :]
+    items = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,) * axes
+    if len(items) == 1:
+        items = items * axes
+    sizes = [s if o is None else o for o, s in zip(items, size, strict=False)]
+    out = numbers(sizes, axes, name, "output_size", 1)
+    return Window(_three(size, 1), _three(out, 1), adaptive=True)
+
+
+def _adaptive_average(axes: int, x: Any, output_size: Any) -> Tensor:
+    window = _adaptive(x, axes, output_size, f"adaptive_avg_pool{axes}d")
+    if window.out == (1, 1, 1):  # global pooling is a plain reduction
+        return x.mean(list(range(x.ndim - axes, x.ndim)), True)  # type: ignore[no-any-return]
+    return mean_pool(x, axes=axes, window=window)
+
+
+def _adaptive_max(axes: int, x: Any, output_size: Any, return_indices: bool) -> Any:
+    window = _adaptive(x, axes, output_size, f"adaptive_max_pool{axes}d")
+    y, at = _max_pool(x, axes=axes, window=window)
+    return (y, at) if return_indices else y
+
+
+# -- public functions
+
+
+def max_pool1d(
+    x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:  # fmt: skip
+    """Apply max pooling over one axis. See `max_pool2d`."""
+    return _max(1, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+def max_pool2d(
+    x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:  # fmt: skip
+    """Return the maximum of each window of x (N, C, H, W); NaN propagates.
+
+    stride defaults to kernel_size. ceil_mode also keeps windows that extend past the end. return_indices also returns
+    the index of each maximum in the flattened H * W plane (i64).
+    """
+    return _max(2, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+def max_pool3d(
+    x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:  # fmt: skip
+    """Apply max pooling over three axes. See `max_pool2d`."""
+    return _max(3, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+def avg_pool1d(
+    x: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Tensor:
+    """Apply average pooling over one axis. See `avg_pool2d`."""
+    return _average(1, x, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
+
+
+def avg_pool2d(
+    x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:  # fmt: skip
+    """Return the mean of each window of x (N, C, H, W).
+
+    stride defaults to kernel_size. The divisor is divisor_override if given, else the number of elements in the window,
+    including the padding if count_include_pad.
+    """
+    return _average(2, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+def avg_pool3d(
+    x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:  # fmt: skip
+    """Apply average pooling over three axes. See `avg_pool2d`."""
+    return _average(3, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+def adaptive_avg_pool1d(x: Tensor, output_size: Any) -> Tensor:
+    """Apply adaptive average pooling over one axis. See `adaptive_avg_pool2d`."""
+    return _adaptive_average(1, x, output_size)
+
+
+def adaptive_avg_pool2d(x: Tensor, output_size: Any) -> Tensor:
+    """Average x (N, C, H, W) over windows chosen to yield output_size.
+
+    output_size is an int or one per axis; None keeps the input's size.
+    """
+    return _adaptive_average(2, x, output_size)
+
+
+def adaptive_avg_pool3d(x: Tensor, output_size: Any) -> Tensor:
+    """Apply adaptive average pooling over three axes. See `adaptive_avg_pool2d`."""
+    return _adaptive_average(3, x, output_size)
+
+
+def adaptive_max_pool1d(x: Tensor, output_size: Any, return_indices: bool = False) -> Any:
+    """Apply adaptive max pooling over one axis. See `adaptive_max_pool2d`."""
+    return _adaptive_max(1, x, output_size, return_indices)
+
+
+def adaptive_max_pool2d(x: Tensor, output_size: Any, return_indices: bool = False) -> Any:
+    """Take the maxima of x (N, C, H, W) over windows chosen to yield output_size.
+
+    output_size is an int or one per axis; None keeps the input's size. return_indices also returns the indices of the
+    maxima.
+    """
+    return _adaptive_max(2, x, output_size, return_indices)
+
+
+def adaptive_max_pool3d(x: Tensor, output_size: Any, return_indices: bool = False) -> Any:
+    """Apply adaptive max pooling over three axes. See `adaptive_max_pool2d`."""
+    return _adaptive_max(3, x, output_size, return_indices)

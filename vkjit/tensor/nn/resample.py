@@ -1,0 +1,201 @@
+"""Image resampling: interpolation, pixel and channel shuffles, unfold and fold.
+
+Inputs are (N, C, *size) unless stated otherwise; results have the input's dtype.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from vkjit import dtypes
+from vkjit.errors import ArgumentError, ShapeError
+
+from ..ops import creation
+from ..ops.copies import contiguous
+from ..ops.gather import index_select
+from ..ops.views import permute, reshape, unsqueeze
+from ..precision import widened
+from ..tensor import Tensor
+from .common import floats, numbers
+from .im2col import columns_of, image_of
+
+__all__ = ["channel_shuffle", "fold", "interpolate", "pixel_shuffle", "pixel_unshuffle", "unfold"]
+
+_LINEAR = {"linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
+
+
+def _target_size(x: Tensor, size: Any, scale_factor: Any) -> tuple[tuple[int, ...], tuple[float | None, ...]]:
+    """Return the output size, and the scale factor of each axis (None where a size was given)."""
+    axes = x.ndim - 2
+    if (size is None) == (scale_factor is None):
+        raise ArgumentError("interpolate() takes size or scale_factor, one of them")
+    if size is not None:
+        return numbers(size, axes, "interpolate", "size", 1), (None,) * axes
+    scales = tuple(scale_factor) if isinstance(scale_factor, (tuple, list)) else (scale_factor,) * axes
+    if len(scales) != axes or any(not isinstance(s, (int, float)) or s <= 0 for s in scales):
+        raise ArgumentError(
+            f"interpolate(): scale_factor={scale_factor!r}, expected a number above 0, or {axes} of them"
+        )
+    return tuple(math.floor(n * s) for n, s in zip(x.shape[2:], scales, strict=True)), scales
+
+
+@widened
+def interpolate(
+    x: Any,
+    size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+    mode: str = "nearest",
+    align_corners: bool | None = False,
+    recompute_scale_factor: bool | None = None,
+) -> Tensor:
+    """Resample x (N, C, *size) to another size.
+
+    mode: "nearest", "nearest-exact", "area" (adaptive average pooling), "linear" (one axis), "bilinear" or "bicubic"
+    (two), or "trilinear" (three). recompute_scale_factor=True uses the ratio of the sizes instead of scale_factor
+    itself. align_corners aligns the centers of the corner elements, otherwise their outer edges.
+    """
+    floats(x, "interpolate")
+    axes = x.ndim - 2
+    if mode == "area":
+        from . import pool
+
+        pools = {1: pool.adaptive_avg_pool1d, 2: pool.adaptive_avg_pool2d, 3: pool.adaptive_avg_pool3d}
+        return pools[axes](x, _target_size(x, size, scale_factor)[0])
+    if mode not in ("nearest", "nearest-exact") and _LINEAR.get(mode) != axes:
+        raise ArgumentError(f"interpolate(mode={mode!r}) doesn't fit an input of shape {x.shape}: it has {axes} axes")
+    if align_corners and mode.startswith("nearest"):
+        raise ArgumentError(f"interpolate(align_corners=True) has no meaning for mode={mode!r}")
+    align_corners = bool(align_corners)
+    out_sizes, scales = _target_size(x, size, scale_factor)
+    if recompute_scale_factor:
+        scales = (None,) * axes
+    if min(out_sizes, default=1) < 1 or 0 in x.shape[2:]:
+        raise ShapeError(f"interpolate() of shape {x.shape} to {out_sizes}: expected sizes of at least 1")
+    for i, (out, scale) in enumerate(zip(out_sizes, scales, strict=True)):
+        step = 1 / scale if scale is not None else x.shape[i + 2] / out
+        x = _resized(x, i + 2, out, step, mode, align_corners)
+    return x  # type: ignore[no-any-return]
+
+
+def _resized(x: Tensor, axis: int, out: int, step: float, mode: str, align_corners: bool) -> Tensor:
+    extent, positions = x.shape[axis], np.arange(out, dtype=np.float64)
+    if mode.startswith("nearest"):
+        shifted = positions + 0.5 if mode == "nearest-exact" else positions
+        return index_select(x, axis, _index(np.floor(shifted * step), extent, x))
+    if align_corners:
+        source = positions * ((extent - 1) / (out - 1) if out > 1 else 0.0)
+    else:
+        source = np.maximum((positions + 0.5) * step - 0.5, 0.0)
+    if mode == "bicubic":
+        exact = (
+            positions * ((extent - 1) / (out - 1) if out > 1 else 0.0)
+            if align_corners
+            else (positions + 0.5) * step - 0.5
+        )
+        return _cubic(x, axis, exact)
+    low = np.minimum(np.floor(source), extent - 1)
+    shape = [-1 if i == axis else 1 for i in range(x.ndim)]
+    of_first, of_second = (
+        reshape(creation.upload(w, x.dtype, x.device), shape) for w in (1 - (source - low), source - low)
+    )
+    first = index_select(x, axis, _index(low, extent, x))
+    second = index_select(x, axis, _index(low + 1, extent, x))
+    return first * of_first + second * of_second  # not first + w * (second - first), which computes inf - inf
+
+
+_CUBIC = -0.75
+"""Free parameter of the cubic convolution kernel, as in PyTorch."""
+
+
+def _cubic(x: Any, axis: int, source: Any) -> Tensor:
+    """Interpolate along an axis from four adjacent elements, with Keys' cubic convolution weights."""
+    base = np.floor(source)
+    share = source - base
+    total: Any = None
+    for tap in (-1, 0, 1, 2):
+        d = np.abs(share - tap)
+        near = (_CUBIC + 2) * d**3 - (_CUBIC + 3) * d**2 + 1
+        far = _CUBIC * (d**3 - 5 * d**2 + 8 * d - 4)
+        shape = [-1 if i == axis else 1 for i in range(x.ndim)]
+        weight = reshape(creation.upload(np.where(d <= 1, near, far), x.dtype, x.device), shape)
+        term: Any = index_select(x, axis, _index(base + tap, x.shape[axis], x)) * weight
+        total = term if total is None else total + term
+    return total  # type: ignore[no-any-return]
+
+
+def _index(positions: Any, extent: int, x: Tensor) -> Tensor:
+    return creation.upload(np.clip(positions, 0, extent - 1).astype(np.int64), dtypes.i64, x.device)
+
+
+def _image(x: Tensor, name: str) -> None:
+    if not isinstance(x, Tensor) or x.ndim < 3:
+        raise ShapeError(f"{name}() takes (..., C, H, W), found {getattr(x, 'shape', type(x).__name__)}")
+
+
+def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
+    """Rearrange (..., C r r, H, W) to (..., C, H r, W r)."""
+    _image(x, "pixel_shuffle")
+    r, (c, h, w), front = upscale_factor, x.shape[-3:], x.shape[:-3]
+    if r < 1 or c % (r * r):
+        raise ShapeError(f"pixel_shuffle({r}): {c} channels of {x.shape} are no multiple of {r * r}")
+    split = reshape(x, (*front, c // (r * r), r, r, h, w))
+    n = len(front)
+    order = (*range(n), n, n + 3, n + 1, n + 4, n + 2)
+    return reshape(permute(split, order).clone(), (*front, c // (r * r), h * r, w * r))
+
+
+def pixel_unshuffle(x: Tensor, downscale_factor: int) -> Tensor:
+    """Rearrange (..., C, H r, W r) to (..., C r r, H, W)."""
+    _image(x, "pixel_unshuffle")
+    r, (c, h, w), front = downscale_factor, x.shape[-3:], x.shape[:-3]
+    if r < 1 or h % r or w % r:
+        raise ShapeError(f"pixel_unshuffle({r}): the sizes of {x.shape} are no multiples of {r}")
+    split = reshape(x, (*front, c, h // r, r, w // r, r))
+    n = len(front)
+    order = (*range(n), n, n + 2, n + 4, n + 1, n + 3)
+    return reshape(permute(split, order).clone(), (*front, c * r * r, h // r, w // r))
+
+
+def channel_shuffle(x: Tensor, groups: int) -> Tensor:
+    """Interleave the channel groups of x (N, C, ...): one channel of each group in turn."""
+    if x.ndim < 2 or groups < 1 or x.shape[1] % groups:
+        raise ShapeError(f"channel_shuffle({groups}): the channels of {x.shape} are no multiple of it")
+    split = reshape(x, (x.shape[0], groups, x.shape[1] // groups, *x.shape[2:]))
+    return reshape(contiguous(permute(split, (0, 2, 1, *range(3, split.ndim)))), x.shape)
+
+
+def unfold(x: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
+    """Extract sliding windows of x (N, C, H, W) as columns (N, C R S, windows): im2col."""
+    if x.ndim not in (3, 4):
+        raise ShapeError(f"unfold() takes (N, C, H, W) or (C, H, W), found {x.shape}")
+    columns = columns_of(
+        unsqueeze(x, 0) if x.ndim == 3 else x,
+        kernel=numbers(kernel_size, 2, "unfold", "kernel_size", 1),
+        dilation=numbers(dilation, 2, "unfold", "dilation", 1),
+        padding=numbers(padding, 2, "unfold", "padding"),
+        stride=numbers(stride, 2, "unfold", "stride", 1),
+    )
+    return reshape(columns, columns.shape[1:]) if x.ndim == 3 else columns
+
+
+def fold(x: Tensor, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
+    """Sum columns (N, C R S, windows) into images (N, C, *output_size), adding where windows overlap: col2im."""
+    floats(x, "fold")
+    size, kernel = (
+        numbers(v, 2, "fold", n, 1) for v, n in ((output_size, "output_size"), (kernel_size, "kernel_size"))
+    )
+    spread, steps = numbers(dilation, 2, "fold", "dilation", 1), numbers(stride, 2, "fold", "stride", 1)
+    pads, taps = numbers(padding, 2, "fold", "padding"), math.prod(kernel)
+    spans = [n + 2 * p - d * (k - 1) - 1 for n, p, d, k in zip(size, pads, spread, kernel, strict=True)]
+    windows = [span // s + 1 for span, s in zip(spans, steps, strict=True)]
+    if x.ndim not in (2, 3) or x.shape[-2] % taps or x.shape[-1] != math.prod(windows) or min(windows) < 1:
+        raise ShapeError(
+            f"fold() to {size} with kernel {kernel} takes (N, C * {taps}, {math.prod(windows)}), found {x.shape}"
+        )
+    columns = unsqueeze(x, 0) if x.ndim == 2 else x
+    image = image_of(columns, size=size, kernel=kernel, dilation=spread, padding=pads, stride=steps)
+    return reshape(image, image.shape[1:]) if x.ndim == 2 else image

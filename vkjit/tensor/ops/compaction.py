@@ -1,0 +1,101 @@
+"""Operations whose result's size depends on values: nonzero, masked_select, stream compaction.
+
+The host waits for the number of elements.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from vkjit import dtypes
+from vkjit.errors import DTypeError
+from vkjit.runtime.device import DeviceArray
+from vkjit.stdlib.index import compaction as kernels
+
+from ..dispatch import operation
+from ..memory import allocate
+from ..op_cache import whole, written
+from ..tensor import Tensor
+from . import creation
+from .broadcast import broadcast_shapes
+from .copies import contiguous
+from .views import expand, reshape, unbind, unsqueeze
+
+__all__ = ["masked_select", "nonzero"]
+
+
+@operation("compact")
+def compact(x: Tensor, *, flags: Tensor) -> Tensor:
+    """Return the elements of a vector whose flags are set; the host waits for their count."""
+    dense = contiguous(flags)
+    starts, count = _segment_starts(dense)
+    out = Tensor(allocate((count,), x.dtype, x.device))
+    if count:
+        written(_write_values, out, (dense, contiguous(x), starts), {})
+    return out
+
+
+def _write_values(out: Tensor, flags: Tensor, x: Tensor, starts: Tensor) -> None:
+    kernels.write_values(flags._array, x._array, starts._array, out._array)
+
+
+def _write_indices(out: Tensor, flags: Tensor, starts: Tensor) -> None:
+    kernels.write_places(flags._array, starts._array, out._array)
+
+
+@whole("starts_of_segments")
+def _segments(flags: Tensor) -> Tensor:
+    return Tensor(kernels.starts_of_segments(flags._array))
+
+
+def _segment_starts(flags: Tensor) -> tuple[Tensor, int]:
+    """Return how many nonzero elements precede each segment of a vector, and their total, which the host waits for."""
+    if not flags.shape[0]:
+        return flags, 0
+    starts = _segments(flags.detach())
+    array = starts._array
+    end = array.offset + (array.shape[0] - 1) * array.dtype.itemsize
+    return starts, int(Tensor(DeviceArray(array.buffer, end, array.dtype, (), ())).item())
+
+
+def _flat(x: Tensor) -> Tensor:
+    return reshape(x, (x.numel(),))
+
+
+def places_of(flags: Tensor) -> Tensor:
+    """Return the C-order indices of nonzero elements (i64); the host waits for their count."""
+    dense = contiguous(_flat(flags.detach()))
+    starts, count = _segment_starts(dense)
+    out = Tensor(allocate((count,), dtypes.i64, flags.device))
+    if count:
+        written(_write_indices, out, (dense, starts), {})
+    return out
+
+
+def nonzero(x: Tensor, *, as_tuple: bool = False) -> Any:
+    """Return the indices of nonzero elements, one row each (`as_tuple`: one vector per axis); the host waits for their
+    count.
+    """
+    linear: Any = places_of(x)
+    shape = x.shape if x.ndim or not as_tuple else (1,)
+    if len(shape) == 1:
+        return (linear,) if as_tuple else unsqueeze(linear, 1)
+    indices = creation.empty((linear.shape[0], len(shape)), dtype=dtypes.i64, device=x.device)
+    if indices.numel():
+        inner, extents = (
+            creation.upload(np.array(sizes, np.int64), dtypes.i64, x.device)._array
+            for sizes in ([math.prod(shape[axis + 1 :]) for axis in range(len(shape))], shape)
+        )
+        kernels.coordinates(linear._array, inner, extents, indices._array, x.numel() < 2**32)
+    return unbind(indices, 1) if as_tuple else indices
+
+
+def masked_select(x: Tensor, mask: Tensor) -> Tensor:
+    """Return the elements where the mask (broadcast against x) is true, as a vector; the host waits for their count."""
+    if mask.dtype.kind != "bool":
+        raise DTypeError(f"masked_select() takes a mask of bool, found {mask.dtype!r}: compare first, as in x > 0")
+    shape = broadcast_shapes(x.shape, mask.shape)
+    return compact(_flat(expand(x, shape)), flags=_flat(expand(mask, shape)))

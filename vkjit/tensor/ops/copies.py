@@ -1,0 +1,301 @@
+"""Copies: type and device conversion, contiguous copies, writes into another tensor, concatenation and rotation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from vkjit import dtypes
+from vkjit.backends.selection import device as open_device
+from vkjit.dtypes import DType
+from vkjit.errors import ArgumentError, ShapeError
+from vkjit.runtime.device import Device, DeviceArray
+from vkjit.stdlib.elementwise import functions
+from vkjit.stdlib.elementwise.transpose import transposed_copy
+from vkjit.stdlib.registry import device_class
+from vkjit.stdlib.rows.cat import join
+from vkjit.stdlib.rows.copy_vec4 import backwards
+
+from ..dispatch import operation, run_in_place
+from ..memory import allocate
+from ..op_cache import whole
+from ..promotion import promote_types, result_type
+from ..tensor import Tensor
+from . import broadcast, creation, elementwise_launch
+from .views import axis_of, narrow, reshape, reshaped_strides, unsqueeze
+
+__all__ = [
+    "cat", "clone", "concat", "concatenate", "contiguous", "copy_", "fill_", "hstack", "roll",
+    "stack", "to", "vstack", "zero_",
+]  # fmt: skip
+
+
+_UNSIGNED = {1: dtypes.u8, 2: dtypes.u16, 4: dtypes.u32, 8: dtypes.u64}
+_MIN_TILED_COPY = 4096
+"""Minimum number of elements for a tiled copy between layouts whose contiguous axes differ."""
+_MIN_KERNEL_BYTES = 256 << 10
+"""Minimum size in bytes for copying contiguous memory with a kernel on discrete GPUs, whose copy engines match the bus
+rather than the memory bandwidth, and on the LLVM CPU device, where a kernel runs on several threads.
+"""
+
+
+def copy_values(source: DeviceArray, target: DeviceArray) -> None:
+    """Copy all elements of `source` into `target`, converting and broadcasting them.
+
+    If both are dense and have the same type and shape, their bytes are copied.
+    """
+    count = math.prod(target.shape)
+    if count == 0:
+        return
+    same_layout = source.dtype is target.dtype and source.shape == target.shape
+    if same_layout and elementwise_launch.is_dense(source) and elementwise_launch.is_dense(target):
+        nbytes = count * target.dtype.itemsize
+        by_kernel = nbytes >= _MIN_KERNEL_BYTES and target.device.caps.kind in ("discrete", "llvm-cpu")
+        if not by_kernel or source.buffer is target.buffer:
+            target.device.copy(source.buffer, source.offset, target.buffer, target.offset, nbytes)
+            return
+        source, target = _bits(source, count), _bits(target, count)
+    if count < _MIN_TILED_COPY or not _copied_transposed(source, target):
+        elementwise_launch.copy_array(source, target)
+
+
+def _bits(array: DeviceArray, count: int) -> DeviceArray:
+    """View dense elements as a vector of unsigned integers of the same size, which a kernel copies bit by bit."""
+    return DeviceArray(array.buffer, array.offset, _UNSIGNED[array.dtype.itemsize], (count,), (1,))
+
+
+def _copied_transposed(source: DeviceArray, target: DeviceArray) -> bool:
+    """Copy between layouts whose contiguous axes differ, or whose rows are reversed. Returns True if it did."""
+    if source.shape != target.shape:
+        return False
+    source, target = broadcast.coalesce([source, target])
+    shape, last = source.shape, len(source.shape) - 1
+    if last == 1 and backwards(source, target):
+        return True
+    if last not in (1, 2) or target.strides[last] != 1 or 1 in (source.strides[last], *target.strides[:last]):
+        return False
+    contiguous_axes = [axis for axis in range(last) if source.strides[axis] == 1]
+    if not contiguous_axes or min(shape[contiguous_axes[0]], shape[last]) < 16:
+        return False
+    outer = [axis for axis in range(last) if axis != contiguous_axes[0]]
+
+    def squares(array: DeviceArray) -> DeviceArray:
+        axes = [(array.shape[a], array.strides[a]) for a in (*outer, contiguous_axes[0], last)]
+        extents, strides = zip(*([(1, 0)] * (3 - len(axes)) + axes), strict=True)
+        return DeviceArray(array.buffer, array.offset, array.dtype, extents, strides)
+
+    return transposed_copy(squares(source), squares(target))
+
+
+@operation("clone", repeated=True)
+def clone(x: Tensor) -> Tensor:
+    """Return a contiguous copy."""
+    out = allocate(x.shape, x.dtype, x.device)
+    copy_values(x._array, out)
+    return Tensor(out)
+
+
+def contiguous(x: Tensor) -> Tensor:
+    """Return x itself if it is contiguous, else a contiguous copy."""
+    return x if x.is_contiguous() else clone(x)
+
+
+@operation("cast", repeated=True)
+def _cast(x: Tensor, *, dtype: DType) -> Tensor:
+    out = allocate(x.shape, dtype, x.device)
+    copy_values(x._array, out)
+    return Tensor(out)
+
+
+@operation("move")
+def _move(x: Tensor, *, device: Device) -> Tensor:
+    return creation.upload(x._fetch(), x.dtype, device)
+
+
+def to(
+    x: Tensor, *targets: Any, dtype: Any = None, device: Any = None, copy: bool = False, non_blocking: bool = False
+) -> Tensor:
+    """Convert to another type and device: `x.to(vk.f16)`, `x.to("cpu")`, `x.to(other)`, `x.to(dtype=..., device=...)`.
+
+    Returns x itself if nothing changes, unless `copy=True`. `non_blocking` is ignored. Float to integer conversion
+    truncates and saturates at the type's limits.
+    """
+    del non_blocking
+    flags = [t for t in targets if isinstance(t, bool)]  # PyTorch's order: non_blocking, copy
+    copy = flags[1] if len(flags) > 1 else copy
+    for target in (t for t in targets if not isinstance(t, bool)):
+        if isinstance(target, Tensor):
+            dtype, device = target.dtype, target.device
+        elif isinstance(target, (Device, str)) and not _names_dtype(target):
+            device = target
+        else:
+            dtype = target
+    element = x.dtype if dtype is None else creation.as_dtype(dtype)
+    target_device = x.device if device is None else open_device(device)
+    result = x
+    if element is not x.dtype:
+        result = _cast(result, dtype=element)
+    if target_device is not x.device:
+        result = _move(result, device=target_device)
+    return clone(x) if copy and result is x else result
+
+
+def _names_dtype(target: Any) -> bool:
+
+    return isinstance(target, str) and target in dtypes.by_name
+
+
+# -- into another tensor
+
+
+def copy_(target: Tensor, source: Any) -> Tensor:
+    """Copy `source` (a tensor that broadcasts, or a scalar) into `target`, converted to its type."""
+    if not isinstance(source, Tensor):
+        return fill_(target, source)
+    if source.device is not target.device:
+        source = to(source, device=target.device)
+    return run_in_place("copy", write_into, target, (source,), {})
+
+
+def write_into(target: Tensor, source: Tensor) -> None:
+    """Write `source`, broadcast and converted, into target's memory; not recorded."""
+    elementwise_launch.write_map(functions.identity, (source,), target, target.dtype)
+
+
+def fill_(target: Tensor, value: Any) -> Tensor:
+    """Set all elements to a scalar or to the value of a 0-d tensor."""
+    if isinstance(value, Tensor):
+        if value.ndim:
+            raise ShapeError(f"fill_() takes a number or a 0-d tensor, found shape {value.shape}")
+        return copy_(target, value)
+    return run_in_place("fill", fill_values, target, (value,), {})
+
+
+def fill_values(target: Tensor, value: Any) -> None:
+    """Write a scalar to all elements, whichever strides the tensor has."""
+    array = target._array
+    if 0 in array.shape:
+        return
+    [flat] = elementwise_launch._flattened([], array, math.prod(array.shape))
+    compute = elementwise_launch.arithmetic_type(array.dtype)
+    scalar = bool(value) if array.dtype.kind == "bool" else value
+    elementwise_launch.fill_array(
+        flat, elementwise_launch.scalar_type(compute), elementwise_launch.scalar_for(compute, scalar)
+    )
+
+
+def zero_(target: Tensor) -> Tensor:
+    """Set all elements to 0."""
+    return fill_(target, 0)
+
+
+# -- concatenation and rotation
+
+
+@operation("cat")
+def _cat(*tensors: Tensor, dim: int) -> Tensor:
+    first = tensors[0]
+    dtype = first.dtype
+    for x in tensors[1:]:
+        dtype = promote_types(dtype, x.dtype)
+    extent = sum(x.shape[dim] for x in tensors)
+    shape = (*first.shape[:dim], extent, *first.shape[dim + 1 :])
+    out = Tensor(allocate(shape, dtype, elementwise_launch.common_device(tensors)))
+    if _joined_on_gpu([x._array for x in tensors], out._array, dim):
+        return out
+    start = 0
+    for x in tensors:
+        copy_values(x._array, narrow(out, dim, start, x.shape[dim])._array)
+        start += x.shape[dim]
+    return out
+
+
+def _joined_on_gpu(parts: Sequence[DeviceArray], out: DeviceArray, dim: int) -> bool:
+    """Concatenate two arrays of the result's type in one launch on a GPU, if each can be viewed as rows around the
+    axis. Returns True if it did.
+    """
+    if len(parts) != 2 or device_class(out.device) != "gpu" or any(x.dtype is not out.dtype for x in parts):
+        return False
+    matrices: list[DeviceArray] = []
+    for x in (*parts, out):
+        shape = (math.prod(x.shape[:dim]), math.prod(x.shape[dim:]))
+        strides = reshaped_strides(x.shape, x.strides, shape) if 0 not in shape else None
+        if strides is None:
+            return False
+        matrices.append(DeviceArray(x.buffer, x.offset, x.dtype, shape, strides))
+    join(*matrices)
+    return True
+
+
+@whole("cat")
+def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """Concatenate tensors along an existing axis; their sizes along the other axes must agree.
+
+    Tensors of shape (0,) are skipped, but take part in type promotion.
+    """
+    tensor_list = _parts(tensors, "cat")
+    parts = [x for x in tensor_list if x.shape != (0,)] or tensor_list[:1]  # as PyTorch does
+    if len(parts) < len(tensor_list):
+        parts[0] = parts[0].to(result_type(*tensor_list))
+    axis = axis_of(dim, parts[0].ndim, "cat")
+    for x in parts[1:]:
+        if x.ndim != parts[0].ndim or any(
+            a != b for i, (a, b) in enumerate(zip(x.shape, parts[0].shape, strict=True)) if i != axis
+        ):
+            raise ShapeError(
+                f"cat() along axis {dim}: shapes {parts[0].shape} and {x.shape} differ along another axis or in rank"
+            )
+    return _cat(*parts, dim=axis)
+
+
+def _parts(tensors: Any, name: str) -> list[Tensor]:
+    parts = list(tensors)
+    if not parts or not all(isinstance(x, Tensor) for x in parts):
+        raise ArgumentError(f"{name}() takes a sequence of at least one tensor")
+    return parts
+
+
+concat = concatenate = cat
+
+
+@whole("stack")
+def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """Join tensors of the same shape along a new axis."""
+    parts = _parts(tensors, "stack")
+    for x in parts[1:]:
+        if x.shape != parts[0].shape:
+            raise ShapeError(f"stack() takes tensors of one shape, found {parts[0].shape} and {x.shape}")
+    axis = axis_of(dim, parts[0].ndim + 1, "stack")
+    return _cat(*(unsqueeze(x, axis) for x in parts), dim=axis)
+
+
+def hstack(tensors: Sequence[Tensor]) -> Tensor:
+    """Concatenate along axis 1, vectors along axis 0."""
+    parts = [reshape(x, 1) if x.ndim == 0 else x for x in _parts(tensors, "hstack")]
+    return cat(parts, 0 if parts[0].ndim == 1 else 1)
+
+
+def vstack(tensors: Sequence[Tensor]) -> Tensor:
+    """Concatenate along axis 0; vectors count as rows."""
+    return cat([reshape(x, (1, -1)) if x.ndim < 2 else x for x in _parts(tensors, "vstack")], 0)
+
+
+@whole("roll")
+def roll(x: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Tensor:
+    """Rotate elements along axes (None: in the flattened tensor). Always copies."""
+    if dims is None:
+        return reshape(roll(reshape(x, -1), shifts, 0), x.shape)
+    moves = (shifts,) if isinstance(shifts, int) else tuple(shifts)
+    axes = (dims,) if isinstance(dims, int) else tuple(dims)
+    if len(moves) != len(axes):
+        raise ArgumentError(f"roll() takes as many shifts as axes, found {len(moves)} and {len(axes)}")
+    copied = False
+    for shift, dim in zip(moves, axes, strict=True):
+        axis = axis_of(dim, x.ndim, "roll")
+        extent = x.shape[axis]
+        cut = -shift % extent if extent else 0
+        if cut:
+            x = cat([narrow(x, axis, cut, extent - cut), narrow(x, axis, 0, cut)], axis)
+            copied = True
+    return x if copied else x.clone()

@@ -1,0 +1,293 @@
+"""Tensor creation: from data, filled with one value, and sequences of numbers.
+
+Data are Python numbers, nested lists, NumPy arrays or tensors. Results are contiguous, on the given device or the
+default one. `dtype` takes a vkjit element type or its name, a NumPy type, or `float`, `int`, `bool`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vkjit import dtypes
+from vkjit.backends.selection import device as open_device
+from vkjit.dtypes import DType
+from vkjit.errors import ArgumentError, DTypeError, OutOfMemoryError
+from vkjit.launch.bind import poison
+from vkjit.settings import switch
+
+from ..memory import allocate, to_storage, write_value
+from ..tensor import Tensor, as_shape
+
+__all__ = [
+    "arange",
+    "as_dtype",
+    "as_tensor",
+    "empty",
+    "empty_like",
+    "eye",
+    "from_numpy",
+    "full",
+    "full_like",
+    "linspace",
+    "logspace",
+    "ones",
+    "ones_like",
+    "scalar_tensor",
+    "tensor",
+    "upload",
+    "zeros",
+    "zeros_like",
+]
+
+DeviceLike = Any
+_MAX_ON_HOST = (2**63 - 1) // 8
+_PYTHON_TYPES: dict[Any, DType] = {float: dtypes.f32, int: dtypes.i64, bool: dtypes.boolean}
+
+
+def as_dtype(spec: Any) -> DType:
+    """Return the element type that a `dtype=` argument denotes. Raises DTypeError if it is none."""
+    if isinstance(spec, DType):
+        if "name" not in vars(spec) or spec is dtypes.index:
+            raise DTypeError(f"{spec!r} is no type of an array's elements: use one of {dtypes.ALL}")
+        return spec
+    if isinstance(spec, type) and spec in _PYTHON_TYPES:
+        return _PYTHON_TYPES[spec]
+    if isinstance(spec, str) and spec in dtypes.by_name:
+        return as_dtype(dtypes.by_name[spec])
+    try:
+        return dtypes.from_numpy(spec)
+    except TypeError as error:
+        raise DTypeError(f"dtype={spec!r} is no element type: use one of {dtypes.ALL}") from error
+
+
+def empty(*shape: Any, dtype: Any = dtypes.f32, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
+    """Return an uninitialized tensor: `vk.empty(2, 3)`. With VKJIT_DEBUG=1 floats are NaN."""
+    array = allocate(as_shape(shape), as_dtype(dtype), open_device(device))
+    if switch("VKJIT_DEBUG"):
+        poison(array)
+    tensor = Tensor(array)
+    return tensor.requires_grad_() if requires_grad else tensor
+
+
+def upload(values: npt.NDArray[Any], dtype: DType, device: DeviceLike = None) -> Tensor:
+    """Return a tensor with these values, converted to `dtype`."""
+    target = open_device(device)
+    array = allocate(values.shape, dtype, target)
+    stored = to_storage(values, dtype)
+    if stored.nbytes:
+        target.write(array.buffer, 0, stored.reshape(-1).view(np.uint8))
+    return Tensor(array)
+
+
+def _values_of(data: Any, dtype: Any) -> tuple[npt.NDArray[Any], DType]:
+    """Return the data as a NumPy array, and the element type of the tensor to make."""
+    typed = isinstance(data, (np.ndarray, np.generic)) or hasattr(data, "__array__")
+    try:
+        values = np.asarray(data)
+    except ValueError as error:
+        raise ArgumentError(f"the nested lists don't form an array: {error}") from error
+    if values.dtype == object:
+        raise ArgumentError(f"a tensor is made of numbers, found a {type(data).__name__} that holds other objects")
+    if dtype is not None:
+        element = as_dtype(dtype)
+        if not typed and element.is_integer and values.dtype.kind in "iu" and values.size:
+            limits = np.iinfo(element.storage)
+            if int(values.min()) < limits.min or int(values.max()) > limits.max:
+                raise DTypeError(
+                    f"numbers from {values.min()} to {values.max()} don't fit {element!r} ({limits.min} to {limits.max})"
+                )
+        return values, element
+    inferred = dtypes.from_numpy(values.dtype)
+    if not typed and inferred is dtypes.f64:
+        inferred = dtypes.f32  # the default type of Python floats
+    return values, inferred
+
+
+def tensor(data: Any, dtype: Any = None, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
+    """Return a new tensor with a copy of `data`: a number, nested lists, a NumPy array or a tensor.
+
+    Without `dtype`, Python floats give f32, ints i64, bools bool; NumPy arrays and tensors keep their type.
+    """
+    if isinstance(data, Tensor):
+        result = data.detach().to(dtype=dtype or data.dtype, device=device, copy=True)
+    else:
+        values, element = _values_of(data, dtype)
+        result = upload(values, element, device)
+    return result.requires_grad_() if requires_grad else result
+
+
+def as_tensor(data: Any, dtype: Any = None, device: DeviceLike = None) -> Tensor:
+    """Return `data` as a tensor. A tensor of that type and device is returned itself, still on the autograd tape."""
+    if isinstance(data, Tensor):
+        return data.to(dtype=dtype or data.dtype, device=device if device is not None else data.device)
+    return tensor(data, dtype, device)
+
+
+def from_numpy(values: npt.NDArray[Any], device: DeviceLike = None) -> Tensor:
+    """Return a tensor with a copy of a NumPy array, of the same element type."""
+    if not isinstance(values, np.ndarray):
+        raise ArgumentError(f"from_numpy() takes a NumPy array, found {type(values).__name__}: use vk.tensor(...)")
+    return upload(values, dtypes.from_numpy(values.dtype), device)
+
+
+def full(
+    shape: Any, fill_value: Any, *, dtype: Any = None, device: DeviceLike = None, requires_grad: bool = False
+) -> Tensor:
+    """Return a tensor filled with `fill_value`; without `dtype`, floats give f32, ints i64, bools bool."""
+    sizes = as_shape((shape,)) if not isinstance(shape, int) else (shape,)
+    if not isinstance(fill_value, (bool, int, float, np.generic)):
+        raise ArgumentError(f"full() takes a number to fill with, found {type(fill_value).__name__}")
+    element = as_dtype(dtype) if dtype is not None else _number_type(fill_value)
+    result = empty(sizes, dtype=element, device=device)
+    write_value(result._array, fill_value)
+    return result.requires_grad_() if requires_grad else result
+
+
+def _number_type(value: Any) -> DType:
+    if isinstance(value, np.generic) and not isinstance(value, float):
+        return dtypes.from_numpy(value.dtype)
+    return _PYTHON_TYPES[type(value) if type(value) in _PYTHON_TYPES else float]
+
+
+def zeros(*shape: Any, dtype: Any = dtypes.f32, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
+    """Return a tensor of zeros: `vk.zeros(2, 3)`."""
+    return full(as_shape(shape), 0, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def ones(*shape: Any, dtype: Any = dtypes.f32, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
+    """Return a tensor of ones: `vk.ones(2, 3)`."""
+    return full(as_shape(shape), 1, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def empty_like(x: Tensor, *, dtype: Any = None, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
+    """Return an uninitialized tensor of x's shape, with x's type and device unless given."""
+    return empty(x.shape, dtype=dtype or x.dtype, device=device or x.device, requires_grad=requires_grad)
+
+
+def full_like(
+    x: Tensor, fill_value: Any, *, dtype: Any = None, device: DeviceLike = None, requires_grad: bool = False
+) -> Tensor:
+    """Return a tensor of x's shape filled with `fill_value`, with x's type and device unless given."""
+    return full(x.shape, fill_value, dtype=dtype or x.dtype, device=device or x.device, requires_grad=requires_grad)
+
+
+def zeros_like(x: Tensor, *, dtype: Any = None, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
+    """Return a tensor of zeros of x's shape, with x's type and device unless given."""
+    return full_like(x, 0, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def ones_like(x: Tensor, *, dtype: Any = None, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
+    """Return a tensor of ones of x's shape, with x's type and device unless given."""
+    return full_like(x, 1, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def _leaf(made: Tensor, requires_grad: bool) -> Tensor:
+    return made.requires_grad_() if requires_grad else made
+
+
+def scalar_tensor(
+    value: Any, *, dtype: Any = dtypes.f32, device: DeviceLike = None, requires_grad: bool = False
+) -> Tensor:
+    """Return a 0-d tensor with the given value."""
+    return full((), value, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+@contextlib.contextmanager
+def _on_host(name: str, count: int) -> Iterator[None]:
+    """Guard the creation of `count` 8-byte numbers with NumPy. Raises OutOfMemoryError if the host lacks the memory."""
+    try:
+        if count > _MAX_ON_HOST:
+            raise MemoryError
+        yield
+    except MemoryError as error:
+        raise OutOfMemoryError(f"{name}(): no memory for {8 * count} bytes on the host") from error
+
+
+def arange(
+    start: Any, end: Any = None, step: Any = 1, *, dtype: Any = None, device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """Return the numbers from `start` to `end`, exclusive, in steps of `step`; with one argument, from 0 to it.
+
+    Without `dtype`, ints give i64, anything else f32.
+    """
+    low, high = (0, start) if end is None else (start, end)
+    low, high, step = (v.item() if isinstance(v, Tensor) else v for v in (low, high, step))
+    element = as_dtype(dtype) if dtype is not None else None
+    if element is dtypes.i64 and all(map(math.isfinite, (low, high, step))):
+        # as PyTorch; for other integer types the length comes from the untruncated numbers
+        low, high, step = int(low), int(high), int(step)
+    if step == 0 or not all(map(math.isfinite, (low, high, step))):
+        raise ArgumentError(f"arange({low}, {high}, {step}): expected finite numbers and a step other than 0")
+    integral = all(isinstance(v, (int, np.integer)) for v in (low, high, step))
+    count = max(0, math.ceil((high - low) / step) if not integral else -((int(low) - int(high)) // int(step)))
+    if element is None:
+        element = dtypes.i64 if integral else dtypes.f32
+    if element.is_integer and not integral:
+        low, step, integral = int(low), int(step), True
+    with _on_host("arange", count):
+        indices: Any = np.arange(count, dtype=np.int64 if integral else np.float64)
+        values = np.asarray(low + indices * step)
+    return _leaf(upload(values, element, device), requires_grad)
+
+
+def _evenly_spaced(name: str, start: Any, end: Any, steps: int, dtype: DType) -> Any:
+    """Return `steps` evenly spaced numbers, each computed from the nearer end.
+
+    For integer types both ends are truncated to integers first, as in PyTorch.
+    """
+    steps = int(steps)
+    if steps < 0:
+        raise ArgumentError(f"{name}() takes a number of steps of at least 0, found {steps}")
+    low, high = (float(v.item()) if isinstance(v, Tensor) else float(v) for v in (start, end))
+    if dtype.is_integer:
+        low, high = float(int(low)), float(int(high))
+    float_kind: Any = np.float32 if name == "logspace" and dtype.is_integer else np.float64
+    step = float_kind(high - low) / float_kind(max(steps - 1, 1))
+    with _on_host(name, steps):
+        indices = np.arange(steps)
+        return (
+            np.where(
+                indices < steps // 2,
+                float_kind(low) + step * indices.astype(float_kind),
+                float_kind(high) - step * (steps - 1 - indices).astype(float_kind),
+            )
+            if steps > 1
+            else np.full(steps, low)
+        )
+
+
+def linspace(
+    start: Any, end: Any, steps: int, *, dtype: Any = dtypes.f32, device: DeviceLike = None, requires_grad: bool = False
+) -> Tensor:
+    """Return `steps` evenly spaced numbers from `start` to `end`, inclusive."""
+    return _leaf(
+        upload(_evenly_spaced("linspace", start, end, steps, as_dtype(dtype)), as_dtype(dtype), device), requires_grad
+    )
+
+
+def logspace(
+    start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Any = dtypes.f32, device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """Return `steps` powers of `base`, with exponents evenly spaced from `start` to `end`, inclusive."""
+    exponents = _evenly_spaced("logspace", start, end, steps, as_dtype(dtype))
+    base = float(base)
+    with np.errstate(over="ignore", invalid="ignore"):
+        values = np.power(base, exponents.astype(np.float64))
+    return _leaf(upload(values, as_dtype(dtype), device), requires_grad)
+
+
+def eye(
+    n: int, m: int | None = None, *, dtype: Any = dtypes.f32, device: DeviceLike = None, requires_grad: bool = False
+) -> Tensor:
+    """Return an n by m matrix (m defaults to n) with ones on the diagonal and zeros elsewhere."""
+    with _on_host("eye", n * (n if m is None else m)):
+        values = np.eye(n, m)
+    return _leaf(upload(values, as_dtype(dtype), device), requires_grad)

@@ -1,0 +1,76 @@
+"""Elements addressed across several axes: by flat (C-order) index, a tuple of index tensors, or a mask.
+
+Indices are integers, negative ones count from the end. Results are new tensors.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vkjit.errors import DTypeError, ShapeError
+
+from ..tensor import Tensor
+from . import creation, gather, indexing
+from .broadcast import broadcast_shapes
+from .compaction import places_of
+from .scatter import scatter, scatter_add
+from .views import expand, narrow, reshape
+
+__all__ = ["index_put", "masked_scatter", "put", "take"]
+
+
+def index_put(x: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
+    """Return a copy of x with `values` written (or added) at x[indices], a tuple of index tensors and masks."""
+    index = tuple(indices)
+    if not accumulate:
+        value = values.to(x.dtype) if isinstance(values, Tensor) else values
+        return indexing.put(x, value, plan=indexing.parse(x, index))
+    plan = indexing.parse(x, index)
+    flat_indices = creation.arange(x.numel(), device=x.device)
+    flat = reshape(indexing.get_planned(reshape(flat_indices, x.shape), plan), -1)
+    shape = indexing.get_planned(x.detach(), plan).shape
+    source = (
+        expand(values, shape)
+        if isinstance(values, Tensor)
+        else creation.full(shape, values, dtype=x.dtype, device=x.device)
+    )
+    return _at_flat(x, flat, source, add=True)
+
+
+def _at_flat(x: Tensor, positions: Tensor, source: Tensor, *, add: bool) -> Tensor:
+    """Return a copy of x with values written or added at flat (C-order) indices."""
+    if positions.numel() == 0:
+        return x.clone()
+    line, values = reshape(x, (x.numel(),)), reshape(source, (source.numel(),))
+    flat = reshape(positions, (positions.numel(),))
+    return reshape((scatter_add if add else scatter)(line, 0, flat, values), x.shape)
+
+
+def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+    """Return a copy of x with source's elements written (or added) at flat (C-order) indices."""
+    if source.dtype is not x.dtype or source.numel() != index.numel():
+        raise ShapeError(
+            f"put() takes as many values of {x.dtype!r} as positions, found {source.dtype!r} {source.shape}"
+        )
+    return _at_flat(x, index, source, add=accumulate)
+
+
+def take(x: Tensor, index: Tensor) -> Tensor:
+    """Return x's elements at flat (C-order) indices, in index's shape."""
+    return gather.take(reshape(x, (x.numel(),)), dim=0, index=index)
+
+
+def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """Return a copy of x with source's elements, in order, where the broadcast mask is True; waits for the device."""
+    if source.dtype is not x.dtype or mask.dtype.kind != "bool":
+        raise DTypeError(
+            f"masked_scatter() takes a mask of bool and a source of {x.dtype!r}, found {mask.dtype!r} and {source.dtype!r}"
+        )
+    shape = broadcast_shapes(x.shape, mask.shape)
+    wide, flags = expand(x, shape), expand(mask, shape)
+    positions = places_of(flags)
+    count = positions.shape[0]
+    if source.numel() < count:
+        raise ShapeError(f"masked_scatter(): the mask names {count} elements, the source has {source.numel()}")
+    values = narrow(reshape(source, (source.numel(),)), 0, 0, count)
+    return _at_flat(wide, positions, values, add=False)

@@ -1,0 +1,105 @@
+"""Reading along one axis: gather, index_select, take_along_dim.
+
+Indices are integers, negative ones count from the end. Results are copies.
+"""
+
+from __future__ import annotations
+
+from vkjit.errors import ShapeError
+from vkjit.runtime.device import DeviceArray
+from vkjit.stdlib.index import gather_scatter as kernels, gather_vec4 as reading
+
+from ..dispatch import operation
+from ..memory import allocate
+from ..op_cache import whole
+from ..tensor import Tensor
+from . import creation
+from .axis import three_axes
+from .broadcast import broadcast_shapes
+from .elementwise_launch import common_device
+from .index_operands import check_index, cropped, flat_index, lifted, wide_index
+from .views import axis_of, expand, narrow, reshape
+
+__all__ = ["gather", "index_select", "take_along_dim"]
+
+
+@operation("take")
+def take(x: Tensor, *, dim: int, index: Tensor) -> Tensor:
+    """Replace the axis `dim` by the axes of `index`: y[.., n, ..] = x[.., index[n], ..]."""
+    out = allocate((*x.shape[:dim], *index.shape, *x.shape[dim + 1 :]), x.dtype, x.device)
+    common_device((x, index))
+    if 0 not in out.shape:
+        positions = flat_index(index)
+        source = three_axes(x._array, dim)
+        before, _, after = source.shape
+        count = index.numel()
+        if after == 1:
+            flat = DeviceArray(source.buffer, source.offset, x.dtype, source.shape[:2], source.strides[:2])
+            reading.take_last(flat, positions, DeviceArray(out.buffer, 0, x.dtype, (before, count), (count, 1)))
+        else:
+            target = DeviceArray(out.buffer, 0, x.dtype, (before, count, after), (count * after, after, 1))
+            reading.take(source, positions, target)
+    return Tensor(out)
+
+
+@whole("index_select")
+def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
+    """Return the slices of x along an axis that a vector of indices selects."""
+    if index.ndim > 1:
+        raise ShapeError(f"index_select() takes a vector of positions, found shape {index.shape}")
+    if x.ndim == 0:
+        return reshape(take(lifted(x), dim=axis_of(dim, 1, "index_select"), index=lifted(index)), ())
+    return take(x, dim=axis_of(dim, x.ndim, "index_select"), index=lifted(index))
+
+
+@whole("gather")
+def gather(x: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
+    """Gather elements along an axis: y[.., n, ..] = x[.., index[.., n, ..], ..]. The result has index's shape."""
+    del sparse_grad  # gradients are dense
+    index = wide_index(index, "gather")
+    if index.numel() == 0:
+        return (
+            creation.empty(index.shape, dtype=x.dtype, device=x.device)
+            if not x.requires_grad
+            else _empty_result(x, index)
+        )
+    if x.ndim == 0 or index.ndim == 0:
+        return reshape(gather(lifted(x), dim, lifted(index)), index.shape)
+    axis = axis_of(dim, x.ndim, "gather")
+    check_index(x, axis, index, "gather")
+    return _gather(cropped(x, axis, index), dim=axis, index=index)
+
+
+def _empty_result(x: Tensor, index: Tensor) -> Tensor:
+    """Return an empty result that is still connected to x on the tape."""
+    return reshape(narrow(reshape(x, (x.numel(),)), 0, 0, 0), index.shape)
+
+
+@operation("gather")
+def _gather(x: Tensor, *, dim: int, index: Tensor) -> Tensor:
+    out = allocate(index.shape, x.dtype, common_device((x, index)))
+    if 0 not in out.shape:
+        views = [three_axes(array, dim) for array in (x._array, index._array, out)]
+        if views[2].shape[2] == 1:  # along the last axis
+            reading.gather_last(*(_rows(part) for part in views))
+        else:
+            kernels.gather(*views)
+    return Tensor(out)
+
+
+def _rows(array: DeviceArray) -> DeviceArray:
+    """Return (before, along, 1) as (before, along)."""
+    return DeviceArray(array.buffer, array.offset, array.dtype, array.shape[:2], array.strides[:2])
+
+
+@whole("take_along_dim")
+def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+    """Gather as `gather` does, with x and indices broadcast along the other axes. Without `dim` both are flattened."""
+    if dim is None:
+        return gather(reshape(x, (x.numel(),)), 0, reshape(indices, (indices.numel(),)))
+    axis = axis_of(dim, x.ndim, "take_along_dim")
+    shape = broadcast_shapes(
+        (*x.shape[:axis], 1, *x.shape[axis + 1 :]), (*indices.shape[:axis], 1, *indices.shape[axis + 1 :])
+    )
+    broadcast_x = expand(x, (*shape[:axis], x.shape[axis], *shape[axis + 1 :]))
+    return gather(broadcast_x, axis, expand(indices, (*shape[:axis], indices.shape[axis], *shape[axis + 1 :])))

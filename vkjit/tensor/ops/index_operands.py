@@ -1,0 +1,61 @@
+"""Checks and layouts of the index operands of gather and scatter operations."""
+
+from __future__ import annotations
+
+from vkjit import dtypes
+from vkjit.errors import DTypeError, ShapeError
+from vkjit.runtime.device import DeviceArray
+
+from ..memory import allocate
+from ..tensor import Tensor
+from .copies import copy_values
+from .views import expand, narrow, reshape
+
+__all__ = ["check_index", "cropped", "expand_index", "flat_index", "lifted", "wide_index"]
+
+
+def flat_index(index: Tensor) -> DeviceArray:
+    """Return the index as a vector of i64 or i32."""
+    flat = reshape(index, -1)._array
+    if flat.dtype is dtypes.i64 or flat.dtype is dtypes.i32:
+        return flat
+    converted = allocate(flat.shape, dtypes.i64, flat.device)
+    copy_values(flat, converted)
+    return converted
+
+
+def wide_index(index: Tensor, name: str) -> Tensor:
+    """Return the index as i64 or i32. Raises DTypeError if it isn't an integer tensor."""
+    if not isinstance(index, Tensor) or not index.dtype.is_integer:
+        actual = repr(index.dtype) if isinstance(index, Tensor) else type(index).__name__
+        raise DTypeError(f"{name}() takes a tensor of integers as positions, found {actual}")
+    return index if index.dtype in (dtypes.i64, dtypes.i32) else index.to(dtypes.i64)
+
+
+def lifted(x: Tensor) -> Tensor:
+    """Return a 0-d tensor as a vector of one element; other tensors unchanged."""
+    return reshape(x, 1) if x.ndim == 0 else x
+
+
+def check_index(x: Tensor, axis: int, index: Tensor, name: str) -> None:
+    """Raise ShapeError unless the index has x's rank and is no larger than x off the axis."""
+    if index.ndim != x.ndim:
+        raise ShapeError(f"{name}(): index has {index.ndim} axes, the tensor {x.ndim}: expected the same number")
+    if any(i > e for d, (i, e) in enumerate(zip(index.shape, x.shape, strict=True)) if d != axis):
+        raise ShapeError(
+            f"{name}(): index of shape {index.shape} is larger than the tensor's {x.shape} off axis {axis}"
+        )
+
+
+def cropped(x: Tensor, axis: int, index: Tensor) -> Tensor:
+    """Return the part of x whose sizes are those of the index along all axes but one."""
+    for d in range(x.ndim):
+        if d != axis and x.shape[d] != index.shape[d]:
+            x = narrow(x, d, 0, index.shape[d])
+    return x
+
+
+def expand_index(shape: tuple[int, ...], axis: int, index: Tensor) -> Tensor:
+    """Expand a vector of indices along an axis to that shape, with the vector's size along the axis."""
+    column = reshape(index, tuple(-1 if d == axis else 1 for d in range(len(shape))))
+    return expand(column, (*shape[:axis], index.numel(), *shape[axis + 1 :]))

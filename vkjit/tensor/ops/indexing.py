@@ -1,0 +1,287 @@
+"""Indexing: `x[...]` and `x[...] = value`.
+
+An index consists of ints, slices (also with negative steps), None, `...`, integer tensors or lists, and bool masks.
+Ints, slices, None and `...` give views, anything else copies. Reading with a mask waits for its values, since they
+decide the result's shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vkjit import dtypes
+from vkjit.errors import ArgumentError, DTypeError, ShapeError
+from vkjit.runtime.device import DeviceArray
+from vkjit.stdlib.elementwise import functions
+
+from ..autograd.mode import state
+from ..dispatch import is_recording, operation, run_in_place
+from ..memory import allocate
+from ..op_cache import whole
+from ..tensor import Tensor
+from . import creation, elementwise_launch
+from .arithmetic import where
+from .axis import put_lines, three_axes
+from .broadcast import broadcast_shapes, overlaps_itself
+from .compaction import nonzero
+from .copies import copy_, copy_values, fill_values, write_into
+from .gather import take
+from .index_operands import expand_index, flat_index
+from .views import _reshape, expand, flatten, permute, reshape, slice_view, unsqueeze
+
+__all__ = ["get_item", "set_item"]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A parsed index: first a slice of each axis, then `shape`, with axes of ints dropped and axes for None inserted,
+    then index tensors (and masks), each with the axis of `shape` that it indexes.
+    """
+
+    starts: tuple[int, ...]
+    sizes: tuple[int, ...]
+    steps: tuple[int, ...]
+    shape: tuple[int, ...]
+    advanced: tuple[tuple[int, Tensor], ...]
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The index tensors."""
+        return tuple(tensor for _, tensor in self.advanced)
+
+
+def _as_index(item: Any, x: Tensor) -> Any:
+    """Convert lists and arrays to tensors of integers or bool; return other items unchanged."""
+    if isinstance(item, (list, np.ndarray)):
+        values = np.asarray(item)
+        if values.dtype == np.float64 and values.size == 0:
+            values = values.astype(np.int64)
+        item = creation.upload(values, dtypes.from_numpy(values.dtype), x.device)
+    if isinstance(item, Tensor) and item.dtype.is_float:
+        raise DTypeError(f"an index is of integers or bool, found a tensor of {item.dtype!r}")
+    return item
+
+
+def _axes_taken(item: Any) -> int:
+    if item is None:
+        return 0
+    return item.ndim if isinstance(item, Tensor) and item.dtype.kind == "bool" else 1
+
+
+def parse(x: Tensor, index: Any) -> Plan:
+    """Parse an index into a plan. Raises ArgumentError, ShapeError or IndexError if it doesn't fit the tensor."""
+    items = [_as_index(i, x) for i in (index if isinstance(index, tuple) else (index,))]
+    taken = sum(_axes_taken(i) for i in items if i is not Ellipsis)
+    dots = [n for n, i in enumerate(items) if i is Ellipsis]
+    if len(dots) > 1 or taken > x.ndim:
+        raise ArgumentError(
+            f"the index takes {taken} axes{' and several ...' if len(dots) > 1 else ''}, the tensor of shape {x.shape} "
+            f"has {x.ndim}"
+        )
+    fill = [slice(None)] * (x.ndim - taken)
+    items = [*items[: dots[0]], *fill, *items[dots[0] + 1 :]] if dots else [*items, *fill]
+    starts, sizes, steps, shape = [], [], [], []
+    advanced: list[tuple[int, Tensor]] = []
+    axis = 0
+    for item in items:
+        if item is None:
+            shape.append(1)
+            continue
+        count = _axes_taken(item)
+        if isinstance(item, Tensor):
+            advanced.append((len(shape), item))
+            _check_mask(item, x.shape[axis : axis + count])
+        for extent in x.shape[axis : axis + count]:
+            start, size, step, keep = _axis_slice(item, extent, axis)
+            starts.append(start)
+            sizes.append(size)
+            steps.append(step)
+            if keep:
+                shape.append(size)
+        axis += count
+    return Plan(tuple(starts), tuple(sizes), tuple(steps), tuple(shape), tuple(advanced))
+
+
+def _check_mask(item: Tensor, extents: tuple[int, ...]) -> None:
+    if item.dtype.kind == "bool" and item.shape != extents:
+        raise ShapeError(f"a mask of shape {item.shape} indexes axes of sizes {extents}: expected the same shape")
+
+
+def _axis_slice(item: Any, extent: int, axis: int) -> tuple[int, int, int, bool]:
+    """Return start, size and step along one axis, and True if the axis is kept."""
+    if isinstance(item, Tensor):
+        return 0, extent, 1, True
+    if isinstance(item, slice):
+        start, stop, step = item.indices(extent)
+        return start, len(range(start, stop, step)), step, True
+    if isinstance(item, (int, np.integer)) and not isinstance(item, bool):
+        if not -extent <= item < extent:
+            raise IndexError(f"index {item} is out of range for axis {axis} with {extent} elements")
+        return int(item) % extent, 1, 1, False
+    raise ArgumentError(
+        "an index consists of ints, slices, None, ..., and tensors or lists of integers or bool; found "
+        f"{type(item).__name__}"
+    )
+
+
+def _basic(x: Tensor, plan: Plan) -> Tensor:
+    part = slice_view(x, starts=plan.starts, sizes=plan.sizes, steps=plan.steps)
+    return part if part.shape == plan.shape else _reshape(part, shape=plan.shape)
+
+
+def get_item(x: Tensor, index: Any) -> Tensor:
+    """Return `x[index]`."""
+    if index.__class__ is Tensor:
+        return _get_elements(x, index)
+    if index.__class__ is int and not state.special and not is_recording((x,)):
+        array = x._array
+        if 0 not in array.shape and array.shape and -array.shape[0] <= index < array.shape[0]:
+            start = array.offset + index % array.shape[0] * array.strides[0] * array.dtype.itemsize
+            return x.view_of(DeviceArray(array.buffer, start, array.dtype, array.shape[1:], array.strides[1:]))
+    return get_planned(x, parse(x, index))
+
+
+def get_planned(x: Tensor, plan: Plan) -> Tensor:
+    """Return `x[index]` for a parsed index."""
+    part = _basic(x, plan)
+    if not plan.advanced:
+        return part
+    part, axis, positions = _merged_axis(part, plan.advanced)
+    return take(part, dim=axis, index=positions)
+
+
+@whole("get_item")
+def _get_elements(x: Tensor, index: Tensor) -> Tensor:
+    """Return `x[index]` for a single index tensor."""
+    return get_planned(x, parse(x, index))
+
+
+def _merged_axis(part: Tensor, advanced: Sequence[tuple[int, Tensor]]) -> tuple[Tensor, int, Tensor]:
+    """Return the tensor with all indexed axes merged into one, that axis, and the indices along it."""
+    indices: list[Tensor] = []
+    axes: list[int] = []
+    for axis, item in advanced:
+        for offset, positions in enumerate(_index_tensors(item)):
+            axes.append(axis + offset)
+            indices.append(positions)
+    if len(axes) == 1:
+        return part, axes[0], indices[0]
+    first = axes[0]
+    if axes != list(range(first, first + len(axes))):  # as in PyTorch, the indexed axes then come first
+        part = permute(part, [*axes, *(i for i in range(part.ndim) if i not in axes)])
+        first = 0
+    extents = part.shape[first : first + len(axes)]
+    shape = broadcast_shapes(*(i.shape for i in indices))
+    linear: Any = None
+    for extent, positions in zip(extents, indices, strict=True):
+        inside = _nonnegative_indices(positions, extent)
+        linear = inside if linear is None else linear * extent + inside
+    return flatten(part, first, first + len(axes) - 1), first, expand(linear, shape)
+
+
+def _nonnegative_indices(positions: Tensor, extent: int) -> Any:
+    """Return the indices into one of several indexed axes as nonnegative numbers.
+
+    Those out of range become a large negative number, which stays out of range for the merged axis.
+    """
+    indices: Any = positions.to(dtypes.i64)
+    wrapped = where(indices < 0, indices + extent, indices)
+    return where((wrapped >= 0) & (wrapped < extent), wrapped, -(2**40))
+
+
+def _index_tensors(item: Tensor) -> list[Tensor]:
+    """Return an index tensor as a list of itself; for a mask, the indices along each of its axes, which the host waits
+    for.
+    """
+    if item.dtype.kind != "bool":
+        return [item]
+    return list(nonzero(item, as_tuple=True))
+
+
+# -- assignment
+
+
+def _assign(target: Tensor, value: Any, plan: Plan) -> None:
+    """Write a value (a tensor or a scalar) to the elements that the index selects."""
+    part = _basic(target, plan)
+    if not plan.advanced:
+        if isinstance(value, Tensor):
+            write_into(part, _without_leading_ones(value, part.shape))
+        else:
+            fill_values(part, value)
+        return
+    if len(plan.advanced) == 1 and plan.advanced[0][1].dtype.kind == "bool" and _is_single(value):
+        _assign_masked(part, value, *plan.advanced[0])
+        return
+    merged, axis, positions = _merged_axis(part, plan.advanced)
+    if merged._array.buffer is not target._array.buffer:
+        raise ArgumentError(
+            "this assignment through several index tensors needs a copy of the tensor: assign with scatter()"
+        )
+    shape = (*merged.shape[:axis], *positions.shape, *merged.shape[axis + 1 :])
+    value_tensor = (
+        value if isinstance(value, Tensor) else creation.full((), value, dtype=target.dtype, device=target.device)
+    )
+    broadcast_value = expand(_without_leading_ones(value_tensor.to(target.dtype), shape), shape)
+    values = (
+        flatten(broadcast_value, axis, axis + positions.ndim - 1)
+        if positions.ndim
+        else unsqueeze(broadcast_value, axis)
+    )
+    index = expand_index(merged.shape, axis, Tensor(flat_index(positions)))
+    put_lines(three_axes(merged._array, axis), three_axes(index._array, axis), three_axes(values._array, axis))
+
+
+def _is_single(value: Any) -> bool:
+    return not isinstance(value, Tensor) or value.numel() == 1
+
+
+def _assign_masked(part: Tensor, value: Any, axis: int, mask: Tensor) -> None:
+    wide_mask = reshape(mask, (*mask.shape, *(1,) * (part.ndim - axis - mask.ndim)))
+    scalar = reshape(value, ()) if isinstance(value, Tensor) else value
+    compute = part.dtype if part.dtype.kind == "bool" else elementwise_launch.arithmetic_type(part.dtype)
+    elementwise_launch.write_map(functions.select, (wide_mask, scalar, part), part, compute, first=dtypes.boolean)
+
+
+def _without_leading_ones(value: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Return the value without leading axes of size 1 that the target lacks."""
+    while value.ndim > len(shape) and value.shape[0] == 1:
+        value = reshape(value, value.shape[1:])
+    return value
+
+
+def set_item(target: Tensor, index: Any, value: Any) -> None:
+    """Assign `target[index] = value`, converted to the target's type; recorded like other in-place operations."""
+    plan = parse(target, index)
+    if isinstance(value, (list, np.ndarray, np.generic)):
+        value = creation.tensor(np.asarray(value), dtype=target.dtype, device=target.device)
+    if overlaps_itself(target.shape, target.strides):
+        _assign_overlapping(target, plan, value)
+        return
+    run_in_place("set_item", lambda t, v, *, plan: _assign(t, v, plan), target, (value,), {"plan": plan})
+
+
+def _assign_overlapping(target: Tensor, plan: Plan, value: Any) -> None:
+    """Assign into a tensor whose elements overlap in memory, through the view that the index selects.
+
+    The write changes elements that the index doesn't select, so it is recorded as a write to the view. Raises
+    ArgumentError for index tensors.
+    """
+    part = _basic(target, plan)
+    if plan.advanced:
+        elementwise_launch.refuse_overlap(target)
+    copy_(part, _without_leading_ones(value, part.shape) if isinstance(value, Tensor) else value)
+
+
+@operation("put")
+def put(x: Tensor, value: Any, *, plan: Plan) -> Tensor:
+    """Return a copy of x with `value` written to the elements that the plan selects."""
+    out = allocate(x.shape, x.dtype, x.device)
+    copy_values(x._array, out)
+    result = Tensor(out)
+    _assign(result, value, plan)
+    return result

@@ -1,0 +1,274 @@
+"""Tensor products beyond matmul: einsum, tensordot, outer, inner, Kronecker and cross products.
+
+Contractions are lowered to batched matrix products.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from vkjit.errors import ArgumentError, ShapeError
+
+from ..precision import widened
+from ..promotion import result_type
+from ..tensor import Tensor
+from . import matmul as linalg
+from .arithmetic import mul
+from .broadcast import broadcast_shapes
+from .copies import stack
+from .matmul import matmul
+from .views import axis_of, broadcast_tensors, diagonal, expand, movedim, permute, reshape, select
+
+__all__ = ["addbmm", "addmv", "addr", "cross", "einsum", "inner", "kron", "tensordot", "vdot"]
+
+
+@widened
+def addbmm(c: Any, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """Return beta * c + alpha * (sum of the matrix products a[i] @ b[i] over the batch)."""
+    if a.ndim != 3 or b.ndim != 3 or a.shape[0] != b.shape[0]:
+        raise ShapeError(f"addbmm() takes two batches of matrices of one size, found {a.shape} and {b.shape}")
+    rows, columns = a.shape[1], b.shape[2]
+    left = reshape(movedim(a, 0, 1), (rows, a.shape[0] * a.shape[2]))
+    right = reshape(b, (b.shape[0] * b.shape[1], columns))
+    return linalg.addmm(c, left, right, beta=beta, alpha=alpha)
+
+
+@widened
+def addmv(c: Any, a: Tensor, x: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """Return beta * c + alpha * (a @ x) for a matrix a and a vector x."""
+    return linalg.plus_scaled(c, linalg.mv(a, x), beta, alpha)
+
+
+@widened
+def addr(c: Any, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """Return beta * c + alpha * outer(a, b) for vectors a and b."""
+    if c.dtype.kind == "bool":
+        outer: Any = linalg.outer(a, b)
+        scaled = outer & bool(alpha)
+        return scaled | c if beta else scaled  # type: ignore[no-any-return]
+    shape = (*a.shape, *b.shape)
+    c = c.expand(shape) if c.ndim == 0 else c
+    dtype = result_type(c, a, b)
+    return linalg.plus_scaled(c, linalg.outer(a.to(dtype), b.to(dtype)), beta, alpha)
+
+
+def inner(a: Tensor, b: Tensor) -> Tensor:
+    """Return the products of a and b summed over their last axes."""
+    if a.ndim == 0 or b.ndim == 0:
+        return mul(a, b)
+    if a.shape[-1] != b.shape[-1]:
+        raise ShapeError(f"inner(): the last axes of {a.shape} and {b.shape} differ")
+    return tensordot(a, b, ([-1], [-1]))
+
+
+def vdot(a: Tensor, b: Tensor) -> Tensor:
+    """Return the dot product of two vectors."""
+    return linalg.dot(a, b)
+
+
+def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
+    """Contract a and b over pairs of axes: the last `dims` of a with the first of b, or two lists of axes."""
+    if isinstance(dims, int):
+        first, second = list(range(a.ndim - dims, a.ndim)), list(range(dims))
+    else:
+        first, second = ([d] if isinstance(d, int) else list(d) for d in dims)
+    if len(first) != len(second):
+        raise ShapeError(f"tensordot(): {len(first)} axes of the first, {len(second)} of the second")
+    left = [axis_of(d, a.ndim, "tensordot") for d in first]
+    right = [axis_of(d, b.ndim, "tensordot") for d in second]
+    letters = iter("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+    names_a = [next(letters) for _ in range(a.ndim)]
+    names_b = [names_a[left[right.index(i)]] if i in right else next(letters) for i in range(b.ndim)]
+    out = [n for i, n in enumerate(names_a) if i not in left] + [n for i, n in enumerate(names_b) if i not in right]
+    return einsum(f"{''.join(names_a)},{''.join(names_b)}->{''.join(out)}", a, b)
+
+
+def kron(a: Any, b: Any) -> Tensor:
+    """Return the Kronecker product: each element of a times all of b."""
+    rank = max(a.ndim, b.ndim)
+    p, q = (reshape(x, (1,) * (rank - x.ndim) + x.shape) for x in (a, b))
+    product = reshape(p, tuple(n for e in p.shape for n in (e, 1))) * reshape(
+        q, tuple(n for e in q.shape for n in (1, e))
+    )
+    return reshape(product, tuple(m * n for m, n in zip(p.shape, q.shape, strict=True)))
+
+
+@widened
+def cross(a: Any, b: Any, dim: int | None = None) -> Tensor:
+    """Return the cross product along an axis of size 3 (dim=None: the first such axis); a and b broadcast."""
+    a, b = broadcast_tensors(a, b)
+    axes = [i for i, e in enumerate(a.shape) if e == 3]
+    axis = axis_of(dim, a.ndim, "cross") if dim is not None else axes[0] if axes else -1
+    if axis < 0 or a.shape[axis] != 3:
+        raise ShapeError(f"cross(): axis {dim} of {a.shape} must have 3 elements")
+    (a0, a1, a2), (b0, b1, b2) = (tuple(select(x, axis, i) for i in range(3)) for x in (a, b))
+    return stack([a1 * b2 - a2 * b1, a2 * b0 - a0 * b2, a0 * b1 - a1 * b0], axis)
+
+
+# -- einsum
+
+_GRAMMAR = r"""
+equation: term ("," term)* [ARROW term]
+term: (LETTER | DOTS)*
+ARROW: "->"
+DOTS: "..."
+LETTER: /[a-zA-Z]/
+%ignore " "
+"""
+
+
+@functools.cache
+def _parser() -> Any:
+    import lark
+
+    return lark.Lark(_GRAMMAR, start="equation", parser="lalr")
+
+
+@functools.lru_cache(maxsize=256)
+def parse(equation: str) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...] | None]:
+    """Parse an einsum equation into operand terms and the result term (None if absent).
+
+    A term is a tuple of labels: letters, or "...".
+    """
+    import lark
+
+    try:
+        tree = _parser().parse(equation)
+    except lark.exceptions.UnexpectedInput as error:
+        column = getattr(error, "column", 0)
+        raise ArgumentError(
+            f"einsum({equation!r}): unexpected text at column {column}; expected terms of letters and ..., separated "
+            "by commas, then optionally -> and the result's"
+        ) from error
+    terms = [tuple(str(t) for t in c.children) for c in tree.children if isinstance(c, lark.Tree)]
+    written = any(isinstance(c, lark.Token) for c in tree.children)
+    for term in terms:
+        if term.count("...") > 1:
+            raise ArgumentError(f"einsum({equation!r}): a term has ... more than once")
+    return tuple(terms[:-1] if written else terms), terms[-1] if written else None
+
+
+def _labelled(x: Tensor, term: tuple[str, ...], dots: int, equation: str) -> tuple[Tensor, list[str]]:
+    """Return the operand with one axis per label, taking diagonals of repeated labels.
+
+    The axes of "..." are labelled "0.", "1." and so on, aligned at the right.
+    """
+    named = len(term) - term.count("...")
+    free = x.ndim - named
+    if free < 0 or (free and "..." not in term):
+        raise ShapeError(f"einsum({equation!r}): the term {''.join(term)!r} doesn't fit a tensor of shape {x.shape}")
+    labels: list[str] = []
+    for label in term:
+        labels += [f"{dots - free + i}." for i in range(free)] if label == "..." else [label]
+    while len(set(labels)) < len(labels):
+        repeated = next(n for n in labels if labels.count(n) > 1)
+        first = labels.index(repeated)
+        second = labels.index(repeated, first + 1)
+        if x.shape[first] != x.shape[second]:
+            raise ShapeError(
+                f"einsum({equation!r}): {repeated!r} names axes of sizes {x.shape[first]} and {x.shape[second]}"
+            )
+        x = diagonal(x, 0, first, second)
+        labels = [n for i, n in enumerate(labels) if i not in (first, second)] + [repeated]
+    return x, labels
+
+
+def _spread(x: Tensor, labels: list[str], wanted: Sequence[str], sizes: dict[str, int]) -> Tensor:
+    """Permute the axes to the order of `wanted` and insert missing ones with size 1; size-1 axes expand to `sizes`."""
+    x = permute(x, [labels.index(n) for n in wanted if n in labels]) if labels else x
+    shape, position = [], 0
+    for name in wanted:
+        shape.append(x.shape[position] if name in labels else 1)
+        position += name in labels
+    return expand(reshape(x, tuple(shape)), tuple(sizes[n] if n in labels else 1 for n in wanted))
+
+
+def _contract(
+    a: Tensor, of_a: list[str], b: Tensor, of_b: list[str], kept: set[str], sizes: dict[str, int]
+) -> tuple[Tensor, list[str]]:
+    """Multiply two operands by a batched matrix product, summing over labels that aren't in `kept`."""
+    a, of_a = _summed(a, of_a, kept | set(of_b))
+    b, of_b = _summed(b, of_b, kept | set(of_a))
+    both = [n for n in of_a if n in of_b]
+    batch, inside = [n for n in both if n in kept], [n for n in both if n not in kept]
+    left, right = [n for n in of_a if n not in both], [n for n in of_b if n not in both]
+    local = dict(sizes)
+    for names, x in ((of_a, a), (of_b, b)):
+        local.update({n: x.shape[names.index(n)] for n in names if n not in both})
+    result = [*batch, *left, *right]
+    if not inside:
+        wide_a = _spread(a, of_a, result, local)
+        return mul(wide_a, _spread(b, of_b, result, local)), result
+
+    def size(names: list[str]) -> int:
+        return math.prod(local[n] for n in names)
+
+    p = reshape(_spread(a, of_a, [*batch, *left, *inside], local), (size(batch), size(left), size(inside)))
+    q = reshape(_spread(b, of_b, [*batch, *inside, *right], local), (size(batch), size(inside), size(right)))
+    product = matmul(p, q)
+    return reshape(product, tuple(local[n] for n in result)), result
+
+
+def _summed(x: Tensor, labels: list[str], needed: set[str]) -> tuple[Tensor, list[str]]:
+    from .reductions import sum
+
+    axes = [i for i, n in enumerate(labels) if n not in needed]
+    if not axes:
+        return x, labels
+    return sum(x, axes, dtype=x.dtype), [n for n in labels if n in needed]
+
+
+def _result_labels(terms: Sequence[list[str]], dots: int) -> list[str]:
+    """Return the implicit result labels: the dots, then the letters that occur once, in alphabetical order."""
+    everything = [n for term in terms for n in term]
+    single = sorted(n for n in set(everything) if not n.endswith(".") and everything.count(n) == 1)
+    return [*(f"{i}." for i in range(dots)), *single]
+
+
+def einsum(equation: str, *operands: Any) -> Tensor:
+    """Evaluate an Einstein summation: `einsum("bij,bjk->bik", a, b)`.
+
+    Repeated letters in a term take its diagonal; `...` stands for axes that broadcast. Operands are contracted from
+    left to right.
+    """
+    tensors = tuple(operands[0]) if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else operands
+    terms, written = parse(equation)
+    if len(terms) != len(tensors):
+        raise ArgumentError(f"einsum({equation!r}) has {len(terms)} terms, found {len(tensors)} tensors")
+    return _einsum(equation, terms, written, *tensors)
+
+
+@widened
+def _einsum(equation: str, terms: Any, written: Any, *tensors: Any) -> Tensor:
+    dots = max([x.ndim - len(t) + 1 for x, t in zip(tensors, terms, strict=True) if "..." in t], default=0)
+    pairs = [_labelled(x, t, dots, equation) for x, t in zip(tensors, terms, strict=True)]
+    if written is None:
+        out = _result_labels([list(labels) for labels in _expanded(terms, pairs)], dots)
+    else:
+        out = [n for label in written for n in ([f"{i}." for i in range(dots)] if label == "..." else [label])]
+    sizes: dict[str, int] = {}
+    for x, labels in pairs:
+        for name, extent in zip(labels, x.shape, strict=True):
+            sizes[name] = broadcast_shapes((sizes.get(name, 1),), (extent,))[0]
+    missing = [n for n in out if n not in sizes]
+    if missing or len(set(out)) != len(out):
+        raise ArgumentError(
+            f"einsum({equation!r}): the result names {missing or out}, expected labels of operands, each once"
+        )
+    x, labels = pairs[0]
+    for position, (y, names) in enumerate(pairs[1:], start=1):
+        later = {n for _, more in pairs[position + 1 :] for n in more} | set(out)
+        x, labels = _contract(x, labels, y, names, later, sizes)
+    x, labels = _summed(x, labels, set(out))
+    return permute(x, [labels.index(n) for n in out]) if out else x
+
+
+def _expanded(terms: Any, pairs: Any) -> list[list[str]]:
+    """Return the labels of each term as written, including repeated ones."""
+    return [
+        [n for n in term if n != "..."] + [n for n in labels if n.endswith(".")]
+        for term, (_, labels) in zip(terms, pairs, strict=True)
+    ]

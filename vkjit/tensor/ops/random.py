@@ -1,0 +1,239 @@
+"""Random tensors, generated on the device by Philox from a seeded stream.
+
+Results are the same on every device. A stream is a seed and a counter; each tensor consumes the next counters, so
+`manual_seed` and saved generator states reproduce all results exactly.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+import numpy as np
+
+from vkjit import dtypes
+from vkjit.errors import ArgumentError, DTypeError
+from vkjit.runtime.device import DeviceArray
+from vkjit.runtime.handles import new_lock
+from vkjit.stdlib.random import random as kernels
+
+from ..tensor import Tensor, as_shape
+from . import creation
+from .creation import DeviceLike, as_dtype
+
+__all__ = [
+    "Generator", "bernoulli", "get_rng_state", "initial_seed", "manual_seed", "next_seed", "normal", "rand",
+    "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm", "set_rng_state",
+]  # fmt: skip
+
+
+class Generator:
+    """A random stream: a seed and the number of counters consumed. Without a seed, a random 63-bit one is used."""
+
+    def __init__(self, seed: int | None = None) -> None:
+        self._lock = new_lock()
+        self._seed = 0
+        self._counter = 0
+        self.manual_seed(secrets.randbits(63) if seed is None else seed)
+
+    def manual_seed(self, seed: int) -> Generator:
+        """Restart the stream from a non-negative seed."""
+        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+            raise ArgumentError(f"a seed is an int of at least 0, found {seed!r}")
+        with self._lock:
+            self._seed, self._counter = int(seed) % 2**64, 0
+        return self
+
+    def initial_seed(self) -> int:
+        """Return the seed last set."""
+        return self._seed
+
+    def get_state(self) -> tuple[int, int]:
+        """Return the state (seed, counter) for `set_state`."""
+        with self._lock:
+            return self._seed, self._counter
+
+    def set_state(self, state: tuple[int, int]) -> None:
+        """Restore a state returned by `get_state`."""
+        seed, counter = state
+        if not (isinstance(seed, int) and isinstance(counter, int)) or seed < 0 or counter < 0:
+            raise ArgumentError(f"a state is (seed, counter), two ints of at least 0, found {state!r}")
+        with self._lock:
+            self._seed, self._counter = seed % 2**64, counter % 2**64
+
+    def take(self, count: int) -> tuple[int, int]:
+        """Reserve `count` counters and return (seed, first counter)."""
+        with self._lock:
+            first = self._counter
+            self._counter = (first + count) % 2**64
+            return self._seed, first
+
+
+_stream = Generator()
+
+
+def manual_seed(seed: int) -> int:
+    """Restart the default stream from a seed and return the seed."""
+    _stream.manual_seed(seed)
+    return int(seed)
+
+
+def initial_seed() -> int:
+    """Return the seed last set for the default stream."""
+    return _stream.initial_seed()
+
+
+def get_rng_state() -> tuple[int, int]:
+    """Return the state of the default stream."""
+    return _stream.get_state()
+
+
+def set_rng_state(state: tuple[int, int]) -> None:
+    """Set the state of the default stream."""
+    _stream.set_state(state)
+
+
+def next_seed() -> int:
+    """Draw a 63-bit seed from the default stream, for kernels that generate random numbers on the device."""
+    seed, counter = _stream.take(1)
+    words = np.random.Philox(key=seed, counter=[counter, 0, 0, 1]).random_raw()  # a counter range that no tensor uses
+    return int(words) >> 1
+
+
+def _generator(seed: int | None, generator: Generator | None) -> Generator:
+    return generator if generator is not None else _stream if seed is None else Generator(seed)
+
+
+def _start(count: int, seed: int | None, generator: Generator | None) -> tuple[int, int]:
+    return _generator(seed, generator).take(-(-count // 4))
+
+
+def _float_type(dtype: Any) -> Any:
+    element = as_dtype(dtype)
+    if not element.is_float:
+        raise DTypeError(f"expected a float type to draw from a continuous distribution, found {element!r}")
+    return element
+
+
+def _flat(x: Tensor) -> DeviceArray:
+    array = x._array
+    return DeviceArray(array.buffer, array.offset, array.dtype, (x.numel(),), (1,))
+
+
+def _finished(x: Tensor, requires_grad: bool) -> Tensor:
+    return x.requires_grad_() if requires_grad else x
+
+
+_BITS = {"f16": 11, "bf16": 8, "f32": 24}
+"""Random bits of a uniform value, few enough that rounding to the type can't reach 1."""
+
+
+def fill_uniform(made: Tensor, low: float, high: float, start: tuple[int, int]) -> Tensor:
+    """Fill a contiguous tensor with uniform values in [low, high)."""
+    if not made.numel():
+        return made
+    if made.dtype is dtypes.f64:
+        kernels.uniform_double(_flat(made), *start, float(low), float(high) - float(low))
+    else:
+        kernels.uniform(_flat(made), *start, float(low), float(high) - float(low), _BITS[made.dtype.name])
+    return made
+
+
+def fill_normal(made: Tensor, mean: float, std: float, start: tuple[int, int]) -> Tensor:
+    """Fill a contiguous tensor with normally distributed values."""
+    if made.numel():
+        kernels.normal(_flat(made), *start, float(mean), float(std))
+    return made
+
+
+def rand(
+    *shape: Any, dtype: Any = dtypes.f32, device: DeviceLike = None, requires_grad: bool = False,
+    seed: int | None = None, generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
+    """Return uniform values in [0, 1): `vk.rand(2, 3)`. `seed` uses a separate stream."""
+    out = creation.empty(as_shape(shape), dtype=_float_type(dtype), device=device)
+    return _finished(fill_uniform(out, 0.0, 1.0, _start(out.numel(), seed, generator)), requires_grad)
+
+
+def randn(
+    *shape: Any, dtype: Any = dtypes.f32, device: DeviceLike = None, requires_grad: bool = False,
+    seed: int | None = None, generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
+    """Return normally distributed values with mean 0 and variance 1. `seed` uses a separate stream."""
+    out = creation.empty(as_shape(shape), dtype=_float_type(dtype), device=device)
+    return _finished(fill_normal(out, 0.0, 1.0, _start(out.numel(), seed, generator)), requires_grad)
+
+
+def normal(
+    mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, dtype: Any = dtypes.f32, device: DeviceLike = None,
+    generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
+    """Return normally distributed values; mean and std are scalars with a size, or tensors that broadcast."""
+    tensors = [t for t in (mean, std) if isinstance(t, Tensor)]
+    if not tensors:
+        if size is None:
+            raise ArgumentError("normal() of numbers needs a size: vk.normal(0.0, 1.0, (2, 3))")
+        drawn: Any = randn(as_shape((size,)), dtype=dtype, device=device, generator=generator)
+        return drawn * float(std) + float(mean)  # type: ignore[no-any-return]
+    from .broadcast import broadcast_shapes
+
+    first = tensors[0]
+    shape = broadcast_shapes(*(t.shape for t in tensors))
+    drawn = randn(shape, dtype=first.dtype, device=first.device, generator=generator)
+    return drawn * std + mean  # type: ignore[no-any-return]
+
+
+def rand_like(x: Tensor, **options: Any) -> Tensor:
+    """Return uniform values in [0, 1) with x's shape, dtype and device."""
+    return rand(x.shape, **{"dtype": x.dtype, "device": x.device, **options})
+
+
+def randn_like(x: Tensor, **options: Any) -> Tensor:
+    """Return standard normal values with x's shape, dtype and device."""
+    return randn(x.shape, **{"dtype": x.dtype, "device": x.device, **options})
+
+
+def randint(
+    low: int, high: Any = None, size: Any = None, *, dtype: Any = dtypes.i64, device: DeviceLike = None,
+    requires_grad: bool = False, generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
+    """Return integers in [low, high): `vk.randint(0, 10, (2, 3))`, or `vk.randint(10, (2, 3))` for low = 0."""
+    if high is None or (size is None and isinstance(high, (tuple, list))):
+        low, high, size = 0, low, size if high is None else high
+    element, sizes = as_dtype(dtype), as_shape((size,))
+    if not low < high:
+        raise ArgumentError(f"randint() needs low < high, found {low} and {high}")
+    whole = creation.empty(sizes, dtype=element if element.is_integer else dtypes.i64, device=device)
+    start = _start(whole.numel(), None, generator)
+    if whole.numel():
+        kernels.integers(_flat(whole), *start, int(low), (int(high) - int(low)) % 2**64)
+    return _finished(whole.to(element), requires_grad)
+
+
+def randint_like(x: Tensor, low: int, high: int | None = None, **options: Any) -> Tensor:
+    """Return integers in [low, high), or [0, low) if high is None, with x's shape, dtype and device."""
+    bounds = (0, low) if high is None else (low, high)
+    return randint(*bounds, x.shape, **{"dtype": x.dtype, "device": x.device, **options})
+
+
+def bernoulli(x: Tensor, p: Any = None, *, generator: Generator | None = None) -> Tensor:
+    """Return 1 with probability x (or p, if given), else 0, in x's dtype."""
+    chances = x if p is None else p if isinstance(p, Tensor) else creation.full(x.shape, float(p), device=x.device)
+    if not chances.dtype.is_float:
+        raise DTypeError(f"bernoulli() takes chances as floats, found {chances.dtype!r}")
+    out = creation.empty(x.shape, dtype=x.dtype, device=x.device)
+    start = _start(out.numel(), None, generator)
+    if out.numel():
+        source = chances.detach().expand(x.shape).contiguous()
+        kernels.coins(_flat(source), _flat(out), *start)
+    return out
+
+
+def randperm(
+    n: int, *, dtype: Any = dtypes.i64, device: DeviceLike = None, generator: Generator | None = None
+) -> Tensor:
+    """Return a random permutation of 0 to n - 1, obtained by sorting random 63-bit keys."""
+    from .sorting import argsort
+
+    keys = randint(0, 2**63 - 1, (n,), device=device, generator=generator)
+    return argsort(keys, 0).to(as_dtype(dtype))

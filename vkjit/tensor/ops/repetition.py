@@ -1,0 +1,67 @@
+"""Repetition of tensors, slices and elements: repeat, tile, repeat_interleave. Results are copies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vkjit.errors import ShapeError
+
+from ..op_cache import whole
+from ..tensor import Tensor
+from . import creation
+from .cumulative import cumsum
+from .gather import index_select
+from .sorting import searchsorted
+from .views import axis_of, reshape, unsqueeze
+
+__all__ = ["repeat", "repeat_interleave", "tile"]
+
+
+@whole("repeat")
+def repeat(x: Tensor, *sizes: Any) -> Tensor:
+    """Tile x the given number of times along each axis. Additional sizes add leading axes. Always copies."""
+    counts = tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
+    if len(counts) < x.ndim:
+        raise ShapeError(f"repeat{counts} of a tensor with {x.ndim} axes: give a count for each axis")
+    shape = (1,) * (len(counts) - x.ndim) + x.shape
+    interleaved = reshape(x, tuple(n for e in shape for n in (1, e)))
+    stretched = interleaved.expand(tuple(n for c, e in zip(counts, shape, strict=True) for n in (c, e)))
+    return reshape(stretched, tuple(c * e for c, e in zip(counts, shape, strict=True))).clone()
+
+
+def tile(x: Tensor, *counts: Any) -> Tensor:
+    """Tile x as `repeat` does; missing leading counts are 1."""
+    flat = tuple(counts[0]) if len(counts) == 1 and isinstance(counts[0], (tuple, list)) else counts
+    return repeat(x, (1,) * (x.ndim - len(flat)) + tuple(flat))
+
+
+def repeat_interleave(x: Tensor, repeats: Any, dim: int | None = None, *, output_size: int | None = None) -> Tensor:
+    """Repeat each slice along an axis (None: each element of the flattened tensor).
+
+    `repeats` is a number, or a vector with one count per slice; its sum is read back from the device unless
+    `output_size` gives it.
+    """
+    if dim is None:
+        x, dim = reshape(x, (x.numel(),)), 0
+    x = reshape(x, 1) if x.ndim == 0 else x
+    axis = axis_of(dim, x.ndim, "repeat_interleave")
+    if isinstance(repeats, Tensor):
+        if repeats.numel() != 1:
+            return _repeated_by_counts(x, axis, repeats, output_size)
+        repeats = int(repeats.item())
+    with_repeat_axis = unsqueeze(x, axis + 1)
+    shape = (*x.shape[: axis + 1], repeats, *x.shape[axis + 1 :])
+    stretched = with_repeat_axis.expand(shape).clone()  # the result must not be a view
+    return reshape(stretched, (*x.shape[:axis], x.shape[axis] * repeats, *x.shape[axis + 1 :]))
+
+
+def _repeated_by_counts(x: Tensor, axis: int, repeats: Tensor, output_size: int | None) -> Tensor:
+    """Repeat slice i of an axis repeats[i] times: result slice n is the first slice whose inclusive cumulative count
+    exceeds n.
+    """
+    if repeats.ndim != 1 or repeats.shape[0] != x.shape[axis]:
+        raise ShapeError(f"repeat_interleave(): {x.shape[axis]} slices, but repeats of shape {repeats.shape}")
+    ends = cumsum(repeats, 0)
+    size = int(ends[-1].item()) if output_size is None and repeats.numel() else output_size or 0
+    indices = searchsorted(ends, creation.arange(size, device=x.device), right=True)
+    return index_select(x, axis, indices)

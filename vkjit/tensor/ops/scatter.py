@@ -1,0 +1,231 @@
+"""Writing along one axis: scatter, scatter reductions, and the index_ functions.
+
+Indices are integers, negative ones count from the end. Results are new tensors.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vkjit import dtypes
+from vkjit.dtypes import DType
+from vkjit.errors import ArgumentError, DTypeError, ShapeError
+from vkjit.runtime.device import DeviceArray, contiguous_strides
+from vkjit.stdlib.index import gather_scatter as kernels
+
+from ..dispatch import operation
+from ..memory import allocate
+from ..op_cache import whole
+from ..tensor import Tensor
+from . import creation
+from .arithmetic import where
+from .axis import are_deterministic_algorithms_enabled, combine_lines, put_lines, three_axes
+from .copies import copy_values
+from .elementwise_launch import arithmetic_type, common_device
+from .index_operands import check_index, cropped, expand_index, lifted, wide_index
+from .reduction_launch import MAXIMUM, MINIMUM, start_value
+from .views import axis_of, narrow, reshape
+
+__all__ = [
+    "index_add", "index_copy", "index_fill", "index_reduce", "scatter", "scatter_add", "scatter_reduce",
+]  # fmt: skip
+
+
+def scattered(x: Tensor, axis: int, index: Tensor, values: Tensor, write: Any, dtype: DType) -> Tensor:
+    """Return a copy of x in `dtype` that `write(target, indices, values)` has changed, all three as (before, along,
+    after).
+    """
+    out = allocate(x.shape, dtype, common_device((x, index, values)))
+    copy_values(x._array, out)
+    view = cropped(Tensor(out), axis, index)._array
+    if 0 in index.shape or 0 in view.shape:
+        return Tensor(out)
+    target = three_axes(view, axis)
+    write(target, three_axes(index._array, axis), three_axes(values._array, axis))
+    if target.buffer is not out.buffer:  # no view with three axes exists, so a copy was written
+        copy_values(DeviceArray(target.buffer, 0, target.dtype, view.shape, contiguous_strides(view.shape)), view)
+    return Tensor(out)
+
+
+def combined(x: Tensor, axis: int, index: Tensor, values: Tensor, combine: Any) -> Tensor:
+    """Return a copy of x combined with values at indices, in order; sums of 16-bit floats accumulate in f32."""
+    dtype = arithmetic_type(x.dtype)
+
+    def write(lines: DeviceArray, positions: DeviceArray, source: DeviceArray) -> None:
+        combine_lines(lines, positions, source, combine, dtype)
+
+    result_dtype = dtype if x.dtype.is_float else x.dtype
+    return scattered(x, axis, index, values, write, result_dtype).to(x.dtype)
+
+
+def _source(x: Tensor, index: Tensor, source: Any, name: str) -> Tensor:
+    if not isinstance(source, Tensor):
+        return creation.full(index.shape, source, dtype=x.dtype, device=x.device)
+    src: Tensor = source
+    if src.dtype is not x.dtype:
+        raise DTypeError(f"{name}(): the source holds {src.dtype!r}, the tensor {x.dtype!r}: convert one of them")
+    if src.ndim != index.ndim or any(i > s for i, s in zip(index.shape, src.shape, strict=True)):
+        raise ShapeError(f"{name}(): index of shape {index.shape} is larger than the source's {src.shape}")
+    for d in range(src.ndim):
+        if src.shape[d] != index.shape[d]:
+            src = narrow(src, d, 0, index.shape[d])
+    return src
+
+
+def along(name: str, run: Any, x: Tensor, dim: int, index: Tensor, src: Any, **params: Any) -> Tensor:
+    """Run a scatter operation with checked operands: 0-d ones become vectors, and the source is cropped to the index's
+    shape.
+    """
+    index = wide_index(index, name)
+    if x.ndim == 0 or index.ndim == 0:
+        source = lifted(src) if isinstance(src, Tensor) else src
+        return reshape(along(name, run, lifted(x), dim, lifted(index), source, **params), x.shape)
+    axis = axis_of(dim, x.ndim, name)
+    if index.numel() == 0 and index.ndim != x.ndim:  # PyTorch accepts an empty index of any rank
+        return x.clone()
+    check_index(x, axis, index, name)
+    return run(x, _source(x, index, src, name), dim=axis, index=index, **params)  # type: ignore[no-any-return]
+
+
+@operation("scatter_add")
+def _scatter_add(x: Tensor, src: Tensor, *, dim: int, index: Tensor) -> Tensor:
+    return combined(x, dim, index, src, kernels.add)
+
+
+@operation("scatter")
+def _scatter(x: Tensor, src: Tensor, *, dim: int, index: Tensor) -> Tensor:
+    return scattered(x, dim, index, src, put_lines, x.dtype)
+
+
+@whole("scatter_add", also=are_deterministic_algorithms_enabled)
+def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    """Return x with src[.., n, ..] added at [.., index[.., n, ..], ..].
+
+    The order of additions is fixed, except that GPUs may add long index lists with atomics (see
+    `use_deterministic_algorithms`).
+    """
+    return along("scatter_add", _scatter_add, x, dim, index, src)
+
+
+@whole("scatter")
+def scatter(
+    x: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None
+) -> Tensor:
+    """Return x with src[.., n, ..] (or the scalar `value`) written at [.., index[.., n, ..], ..].
+
+    Of several writes to one element the last wins. `reduce="add"` or `"multiply"` combines with x's elements instead.
+    """
+    source = src if value is None else value
+    if source is None:
+        raise ArgumentError("scatter() needs src= or value=")
+    if reduce is None:
+        return along("scatter", _scatter, x, dim, index, source)
+    names = {"add": "sum", "multiply": "prod"}
+    if reduce not in names:
+        raise ArgumentError(f'scatter(reduce=...) is "add" or "multiply", found {reduce!r}')
+    source_tensor = (
+        source if isinstance(source, Tensor) else creation.full(index.shape, source, dtype=x.dtype, device=x.device)
+    )
+    return scatter_reduce(x, dim, index, source_tensor, names[reduce])
+
+
+# -- reductions
+
+
+_COMBINATIONS = {"prod": kernels.multiply, "amax": kernels.greater, "amin": kernels.smaller}
+
+
+@operation("scatter_combine")
+def _combine(x: Tensor, src: Tensor, *, dim: int, index: Tensor, reduce: str) -> Tensor:
+    return combined(x, dim, index, src, _COMBINATIONS[reduce])
+
+
+def _neutral(x: Tensor, reduce: str) -> Any:
+    if reduce in ("sum", "mean"):
+        return 0
+    if reduce == "prod":
+        return 1
+    value = start_value(MAXIMUM if reduce == "amax" else MINIMUM, x.dtype)
+    return bool(value) if x.dtype.kind == "bool" else value
+
+
+def scatter_reduce(
+    x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
+    """Return a copy of x with src[.., n, ..] reduced into [.., index[.., n, ..], ..].
+
+    reduce is "sum", "prod", "mean", "amax" or "amin". include_self=False excludes x's own values where something is
+    written.
+    """
+    if reduce not in ("sum", "prod", "mean", "amax", "amin"):
+        raise ArgumentError(f'scatter_reduce(reduce=...) is "sum", "prod", "mean", "amax" or "amin", found {reduce!r}')
+    base = x if include_self else scatter(x, dim, index, _neutral(x, reduce))
+    if reduce == "sum":
+        return scatter_add(base, dim, index, src)
+    if reduce != "mean":
+        return along("scatter_reduce", _combine, base, dim, index, src, reduce=reduce)
+    total: Any = scatter_add(_wide(base), dim, index, _wide(src))
+    ones = creation.ones_like(x, dtype=total.dtype)
+    start = ones if include_self else scatter(ones, dim, index, 0)
+    count: Any = scatter_add(start, dim, index, creation.ones(index.shape, dtype=total.dtype, device=x.device))
+    count = where(count < 1, 1, count)
+    return (total / count if x.dtype.is_float else total // count).to(x.dtype)  # type: ignore[no-any-return]
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.to(arithmetic_type(x.dtype)) if x.dtype.is_float else x
+
+
+# -- slices at a vector of indices
+
+
+@whole("index_add", also=are_deterministic_algorithms_enabled)
+def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
+    """Return x with alpha times each slice of source added to the slice that the vector `index` selects."""
+    scaled: Any = source if alpha == 1 else source * alpha
+    if x.ndim == 0:
+        return reshape(index_add(lifted(x), dim, index, lifted(scaled)), ())
+    axis = axis_of(dim, x.ndim, "index_add")
+    return scatter_add(x, axis, expand_index(x.shape, axis, lifted(index)), lifted(scaled))
+
+
+def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """Return a copy of x with the slices given by an index vector replaced by those of source."""
+    if x.ndim == 0:
+        return reshape(index_copy(lifted(x), dim, index, lifted(source)), ())
+    axis = axis_of(dim, x.ndim, "index_copy")
+    return scatter(x, axis, expand_index(x.shape, axis, lifted(index)), lifted(source))
+
+
+def index_fill(x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
+    """Return a copy of x with the slices given by an index vector filled with a scalar or a 0-d tensor."""
+    if x.ndim == 0:
+        return reshape(index_fill(lifted(x), dim, index, value), ())
+    axis = axis_of(dim, x.ndim, "index_fill")
+    if isinstance(value, Tensor) and value.ndim:
+        raise ShapeError(f"index_fill() takes a number or a 0-d tensor, found shape {value.shape}")
+    shape = tuple(x.shape[axis] if i == axis else 1 for i in range(x.ndim))
+    nowhere = creation.zeros(x.shape[axis], dtype=dtypes.boolean, device=x.device)
+    chosen = scatter(nowhere, 0, lifted(index), True)
+    return where(reshape(chosen, shape), value, x).to(x.dtype)
+
+
+_REDUCTIONS = {"prod": "prod", "mean": "mean", "amax": "amax", "amin": "amin"}
+
+
+def index_reduce(
+    x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
+    """Return a copy of x with the slices of source reduced into the slices given by an index vector.
+
+    reduce is "prod", "mean", "amax" or "amin". include_self=False excludes x's own values where something is written.
+    """
+    if reduce not in _REDUCTIONS:
+        raise ArgumentError(f'index_reduce(reduce=...) is "prod", "mean", "amax" or "amin", found {reduce!r}')
+    if x.ndim == 0:
+        wide = index_reduce(lifted(x), dim, index, lifted(source), reduce, include_self=include_self)
+        return reshape(wide, ())
+    axis = axis_of(dim, x.ndim, "index_reduce")
+    return scatter_reduce(
+        x, axis, expand_index(x.shape, axis, lifted(index)), source, reduce, include_self=include_self
+    )

@@ -1,0 +1,378 @@
+"""Further shape operations: rank, splitting and stacking, windows, diagonals, and index grids.
+
+Results are views where possible, else new tensors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import combinations as choose, combinations_with_replacement as choose_again
+from typing import Any
+
+import numpy as np
+
+from vkjit import dtypes
+from vkjit.errors import ArgumentError, ShapeError
+
+from ..dispatch import operation
+from ..memory import allocate
+from ..promotion import promote_types
+from ..tensor import Tensor, as_shape
+from . import broadcast, creation
+from .broadcast import broadcast_shapes as common_shape
+from .compaction import nonzero
+from .copies import cat, stack
+from .gather import index_select
+from .triangles import meshgrid, pad
+from .views import (
+    axis_of,
+    diagonal,
+    flip,
+    movedim,
+    narrow,
+    reshape,
+    split,
+    strided,
+    transpose,
+    unsqueeze,
+)
+
+__all__ = [
+    "argwhere", "atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "broadcast_shapes", "cartesian_prod",
+    "column_stack", "combinations", "constant_pad_nd", "diag", "diag_embed", "diagflat", "diagonal_scatter", "dsplit",
+    "dstack", "fliplr", "flipud", "hsplit", "reshape_as", "rot90", "select_scatter", "slice_scatter",
+    "split_with_sizes", "sum_to_size", "tensor_split", "tril_indices", "triu_indices", "unfold", "unravel_index",
+    "vsplit",
+]  # fmt: skip
+
+
+# -- rank
+
+
+def _each(name: str, tensors: tuple[Any, ...], raise_rank: Any) -> Any:
+    flat = tuple(tensors[0]) if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors
+    if not all(isinstance(x, Tensor) for x in flat):
+        raise ArgumentError(f"{name}() takes tensors")
+    results = tuple(raise_rank(x) for x in flat)
+    return results[0] if len(tensors) == 1 and isinstance(tensors[0], Tensor) else results
+
+
+def _at_least_2(x: Tensor) -> Tensor:
+    return reshape(x, (1, x.numel())) if x.ndim < 2 else x
+
+
+def _at_least_3(x: Tensor) -> Tensor:
+    return reshape(x, (1, x.numel(), 1)) if x.ndim < 2 else unsqueeze(x, 2) if x.ndim == 2 else x
+
+
+def atleast_1d(*tensors: Any) -> Any:
+    """Return tensors with at least one axis; 0-d tensors become vectors.
+
+    A single tensor returns a tensor; several, or a list, return a tuple.
+    """
+    return _each("atleast_1d", tensors, lambda x: reshape(x, 1) if x.ndim == 0 else x)
+
+
+def atleast_2d(*tensors: Any) -> Any:
+    """Return tensors with at least two axes; vectors become rows."""
+    return _each("atleast_2d", tensors, _at_least_2)
+
+
+def atleast_3d(*tensors: Any) -> Any:
+    """Return tensors with at least three axes: (n,) becomes (1, n, 1), (m, n) becomes (m, n, 1)."""
+    return _each("atleast_3d", tensors, _at_least_3)
+
+
+def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
+    """Return the common broadcast shape. Raises ShapeError if there is none."""
+    return common_shape(*(as_shape((s,)) if isinstance(s, int) else tuple(s) for s in shapes))
+
+
+def reshape_as(x: Tensor, other: Tensor) -> Tensor:
+    """Return x in other's shape."""
+    return reshape(x, other.shape)
+
+
+def sum_to_size(x: Tensor, *size: Any) -> Tensor:
+    """Sum x over its broadcast axes down to the given shape, which must broadcast to x's."""
+    from .reductions import sum
+
+    target = as_shape(size)
+    if not target:
+        return sum(x)
+    missing = x.ndim - len(target)
+    if missing < 0 or broadcast.broadcast_shapes(target, x.shape) != x.shape:
+        raise ShapeError(f"sum_to_size(): a tensor of shape {target} doesn't broadcast to {x.shape}")
+    axes = [*range(missing), *(i + missing for i, e in enumerate(target) if e == 1 and x.shape[i + missing] != 1)]
+    return reshape(sum(x, axes, True), target) if target != x.shape else x
+
+
+# -- stacking and splitting
+
+
+def dstack(tensors: Sequence[Tensor]) -> Tensor:
+    """Concatenate along axis 2, after `atleast_3d`."""
+    return cat([_at_least_3(x) for x in tensors], 2)
+
+
+def column_stack(tensors: Sequence[Tensor]) -> Tensor:
+    """Concatenate along axis 1, with vectors as columns."""
+    return cat([reshape(x, (x.numel(), 1)) if x.ndim < 2 else x for x in tensors], 1)
+
+
+def split_with_sizes(x: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+    """Split an axis into parts of the given sizes."""
+    return split(x, list(split_sizes), dim)
+
+
+def tensor_split(x: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    """Split an axis into a number of nearly equal parts (the first ones larger by 1), or at the given indices."""
+    axis = axis_of(dim, x.ndim, "tensor_split")
+    extent = x.shape[axis]
+    if isinstance(indices_or_sections, Tensor):
+        indices_or_sections = indices_or_sections.tolist()
+    if isinstance(indices_or_sections, (int, np.integer)):
+        parts = int(indices_or_sections)
+        if parts < 1:
+            raise ArgumentError(f"tensor_split() takes at least 1 part, found {parts}")
+        small, larger = divmod(extent, parts)
+        sizes = [small + 1] * larger + [small] * (parts - larger)
+        return split(x, sizes, axis)
+    starts = [0, *(int(i) for i in indices_or_sections)]
+    bounds = [slice(a, b).indices(extent)[:2] for a, b in zip(starts, [*starts[1:], None], strict=True)]
+    return tuple(narrow(x, axis, a, max(b - a, 0)) for a, b in bounds)
+
+
+def _split_along(name: str, x: Tensor, sections: Any, axis: int, least: int) -> tuple[Tensor, ...]:
+    if x.ndim < least:
+        raise ShapeError(f"{name}() takes a tensor with at least {least} axes, found shape {x.shape}")
+    if isinstance(sections, int) and (sections < 1 or x.shape[axis] % sections):
+        raise ShapeError(f"{name}({sections}): the {x.shape[axis]} elements of axis {axis} don't divide by it")
+    return tensor_split(x, sections, axis)
+
+
+def hsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
+    """Split along axis 1 (axis 0 for vectors), into equal parts or at indices."""
+    return _split_along("hsplit", x, indices_or_sections, 0 if x.ndim == 1 else 1, 1)
+
+
+def vsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
+    """Split along axis 0, into equal parts or at indices."""
+    return _split_along("vsplit", x, indices_or_sections, 0, 2)
+
+
+def dsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
+    """Split along axis 2, into equal parts or at indices."""
+    return _split_along("dsplit", x, indices_or_sections, 2, 3)
+
+
+# -- reordering
+
+
+def fliplr(x: Tensor) -> Tensor:
+    """Reverse axis 1."""
+    if x.ndim < 2:
+        raise ShapeError(f"fliplr() takes a tensor with at least 2 axes, found shape {x.shape}")
+    return flip(x, 1)
+
+
+def flipud(x: Tensor) -> Tensor:
+    """Reverse axis 0."""
+    return flip(x, 0)
+
+
+def rot90(x: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
+    """Rotate by k times 90 degrees in the plane of two axes, from the first towards the second."""
+    if len(dims) != 2 or x.ndim < 2:
+        raise ShapeError(f"rot90() turns the plane of two axes, found dims {tuple(dims)} of shape {x.shape}")
+    a, b = (axis_of(d, x.ndim, "rot90") for d in dims)
+    if a == b:
+        raise ShapeError(f"rot90(): dims {tuple(dims)} name one axis twice")
+    turns = k % 4
+    if turns == 0:
+        return x.clone()
+    if turns == 2:
+        return flip(x, a, b)
+    return transpose(flip(x, b), a, b) if turns == 1 else flip(transpose(x, a, b), b)
+
+
+# -- windows
+
+
+@operation("windows")
+def _windows(x: Tensor, *, dim: int, size: int, step: int) -> Tensor:
+    count = (x.shape[dim] - size) // step + 1
+    shape = (*x.shape[:dim], count, *x.shape[dim + 1 :], size)
+    strides = (*x.strides[:dim], x.strides[dim] * step, *x.strides[dim + 1 :], x.strides[dim])
+    return strided(x, shape, strides)
+
+
+def unfold(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
+    """Return all windows of `size` along an axis, `step` apart, as a new last axis (a view)."""
+    if x.ndim == 0:
+        return narrow(reshape(x, 1), 0, 0, size)
+    axis = axis_of(dimension, x.ndim, "unfold")
+    if not 0 <= size <= x.shape[axis] or step < 1:
+        raise ShapeError(
+            f"unfold(): windows of {size} in steps of {step} along axis {axis} with {x.shape[axis]} elements"
+        )
+    return _windows(x, dim=axis, size=int(size), step=int(step))
+
+
+# -- diagonals
+
+
+def diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """Return matrices, along two new axes, with x's last axis on a diagonal and zeros elsewhere."""
+    if x.ndim == 0:
+        raise ShapeError("diag_embed() takes a tensor with at least 1 axis")
+    size = x.shape[-1] + abs(offset)
+    a, b = axis_of(dim1, x.ndim + 1, "diag_embed"), axis_of(dim2, x.ndim + 1, "diag_embed")
+    if a == b:
+        raise ShapeError(f"diag_embed(): dim1 and dim2 are the same axis {dim1}")
+    zeros = creation.zeros((*x.shape[:-1], size, size), dtype=x.dtype, device=x.device)
+    return movedim(diagonal_scatter(zeros, x, offset, -2, -1), (-2, -1), (a, b))
+
+
+def diag(x: Tensor, diagonal: int = 0) -> Tensor:
+    """Return a matrix with a vector on its diagonal, or a copy of a matrix's diagonal."""
+    if x.ndim == 1:
+        return diag_embed(x, diagonal)
+    if x.ndim != 2:
+        raise ShapeError(f"diag() takes a vector or a matrix, found shape {x.shape}")
+    return _diagonal(x, diagonal).clone()
+
+
+def _diagonal(x: Tensor, offset: int) -> Tensor:
+    return diagonal(x, offset)
+
+
+def diagflat(x: Tensor, offset: int = 0) -> Tensor:
+    """Return a matrix with x's flattened elements on a diagonal."""
+    return diag_embed(reshape(x, (x.numel(),)), offset)
+
+
+# -- replacing parts
+
+
+@operation("replace_part")
+def replace_part(x: Tensor, src: Tensor, *, shape: tuple[int, ...], strides: tuple[int, ...], start: int) -> Tensor:
+    """Return a copy of x with src written to the view of its C order given by shape, strides and start."""
+    from .copies import copy_values
+
+    out = allocate(x.shape, x.dtype, x.device)
+    copy_values(x._array, out)
+    if src.numel():
+        copy_values(src._array, strided(Tensor(out), shape, strides, start)._array)
+    return Tensor(out)
+
+
+def _replaced(name: str, x: Tensor, src: Tensor, take: Any) -> Tensor:
+    """Return a copy of x in which the part `take(copy)` is replaced by src."""
+    from vkjit.runtime.device import DeviceArray, contiguous_strides
+
+    plain = Tensor(DeviceArray(x._array.buffer, 0, x.dtype, x.shape, contiguous_strides(x.shape)))
+    part = take(plain)
+    if src.shape != part.shape:
+        raise ShapeError(f"{name}() replaces a part of shape {part.shape}, the source has shape {src.shape}")
+    start = part._array.offset // x.dtype.itemsize
+    return replace_part(x, src, shape=part.shape, strides=part.strides, start=start)
+
+
+def diagonal_scatter(x: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """Return a copy of x with a diagonal replaced by src."""
+    return _replaced("diagonal_scatter", x, src, lambda c: diagonal(c, offset, dim1, dim2))
+
+
+def select_scatter(x: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
+    """Return a copy of x with the slice at one index of an axis replaced by src."""
+    return _replaced("select_scatter", x, src, lambda c: c.select(dim, index))
+
+
+def slice_scatter(
+    x: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Tensor:
+    """Return a copy of x with the elements start:end:step of an axis replaced by src."""
+    axis = axis_of(dim, x.ndim, "slice_scatter")
+    index = (slice(None),) * axis + (slice(start, end, step),)
+    return _replaced("slice_scatter", x, src, lambda c: c[index])
+
+
+# -- grids and indices
+
+
+def cartesian_prod(*tensors: Tensor) -> Tensor:
+    """Return the Cartesian product of vectors, one combination per row."""
+    if len(tensors) == 1:
+        return tensors[0]
+    return stack([reshape(g, (g.numel(),)) for g in meshgrid(*tensors)], 1)
+
+
+def combinations(x: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
+    """Return all combinations of r elements of a vector, in order, one per row."""
+    if x.ndim != 1:
+        raise ShapeError(f"combinations() takes a vector, found shape {x.shape}")
+    if r == 0:
+        return creation.empty(0, dtype=x.dtype, device=x.device)
+    pick = choose_again if with_replacement else choose
+    choices = np.asarray(list(pick(range(x.numel()), r)), np.int64).reshape(-1, r)
+    index = creation.upload(choices.reshape(-1), dtypes.i64, x.device)
+    return reshape(index_select(x, 0, index), choices.shape)
+
+
+def block_diag(*tensors: Tensor) -> Tensor:
+    """Return a block-diagonal matrix of the given matrices; vectors count as rows."""
+    blocks = [_at_least_2(x) for x in tensors]
+    dtype = blocks[0].dtype
+    for block in blocks[1:]:
+        dtype = promote_types(dtype, block.dtype)
+    width = builtin_sum(b.shape[1] for b in blocks)
+    rows, left = [], 0
+    for block in blocks:
+        rows.append(constant_pad_nd(block.to(dtype), (left, width - left - block.shape[1]), 0))
+        left += block.shape[1]
+    return cat(rows, 0)
+
+
+builtin_sum = sum
+
+
+def _triangle_indices(row: int, col: int, offset: int, dtype: Any, device: Any, indices_of: Any) -> Tensor:
+    indices = np.stack(indices_of(row, offset, col)).astype(np.int64)
+    return creation.upload(indices, creation.as_dtype(dtype), device)
+
+
+def tril_indices(row: int, col: int, offset: int = 0, *, dtype: Any = dtypes.i64, device: Any = None) -> Tensor:
+    """Return row and column indices (2, n) of the elements on and below a diagonal of a row by col matrix."""
+    return _triangle_indices(row, col, offset, dtype, device, np.tril_indices)
+
+
+def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = dtypes.i64, device: Any = None) -> Tensor:
+    """Return row and column indices (2, n) of the elements on and above a diagonal of a row by col matrix."""
+    return _triangle_indices(row, col, offset, dtype, device, np.triu_indices)
+
+
+def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
+    """Convert flat (C-order) indices into a tensor of that shape to one index tensor per axis."""
+    sizes = as_shape((shape,)) if isinstance(shape, int) else as_shape(shape)
+    if indices.dtype.is_float or indices.dtype.kind == "bool":
+        raise ArgumentError(f"unravel_index() takes integers, found {indices.dtype!r}")
+    indices, results = indices.to(dtypes.i64), []
+    for axis, size in enumerate(sizes):
+        inner = math.prod(sizes[axis + 1 :])
+        results.append((indices // inner) % size if inner else indices)
+    return tuple(results)
+
+
+def argwhere(x: Tensor) -> Tensor:
+    """Return the indices of nonzero elements, one row each; waits for the device."""
+    return nonzero(x)  # type: ignore[no-any-return]
+
+
+def constant_pad_nd(x: Tensor, pad: Sequence[int], value: float = 0) -> Tensor:
+    """Pad the last axes of x with a constant; see `pad`."""
+    return _pad(x, pad, value=value)
+
+
+_pad = pad

@@ -1,0 +1,440 @@
+"""Sorting along an axis and operations based on it: top-k, median, quantiles, and binary search.
+
+Sorting is stable and NaN counts as the greatest. Indices are i64. Gradients flow to values through a gather at the
+indices.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from vkjit import dtypes
+from vkjit.dtypes import DType
+from vkjit.errors import ArgumentError, DTypeError, ShapeError
+from vkjit.runtime.device import DeviceArray, contiguous_strides
+from vkjit.stdlib.elementwise import maps
+from vkjit.stdlib.registry import device_class
+from vkjit.stdlib.scan_sort import merge_sort as kernels, radix_sort, radix_sort_ballot
+
+from ..autograd.mode import state
+from ..dispatch import operation
+from ..memory import allocate
+from ..op_cache import whole
+from ..precision import is_half
+from ..promotion import result_type
+from ..tensor import Tensor
+from . import creation, elementwise_launch
+from .arithmetic import lerp, where
+from .elementwise_launch import arithmetic_type
+from .gather import gather, index_select
+from .reductions import Extreme
+from .views import axis_of, movedim, narrow, reshape, select, squeeze, unsqueeze
+
+__all__ = [
+    "argsort", "bucketize", "isin", "kthvalue", "median", "msort", "nanmedian", "nanquantile", "quantile",
+    "searchsorted", "sort", "topk",
+]  # fmt: skip
+
+BLOCK = 64
+"""Elements per block, sorted by counting ranks before blocks are merged."""
+
+
+class Order(NamedTuple):
+    """Sorted values, and the original index of each."""
+
+    values: Tensor
+    indices: Tensor
+
+
+def _lines(x: Tensor, axis: int) -> DeviceArray:
+    """Return contiguous rows (L, N) along an axis, copied if necessary."""
+    moved = movedim(x.detach(), axis, -1).contiguous()._array
+    shape = (math.prod(moved.shape[:-1]), moved.shape[-1])
+    return DeviceArray(moved.buffer, moved.offset, moved.dtype, shape, contiguous_strides(shape))
+
+
+def _places(lines: DeviceArray) -> DeviceArray:
+    """Return the indices 0, 1, 2, ... along each row."""
+    count = lines.shape[1]
+    if count >= 2**31:
+        raise ShapeError(f"sorting takes lines of fewer than 2**31 elements, found {count}")
+    numbers = allocate((count,), dtypes.i32, lines.device)
+    maps.numbers(numbers)
+    return DeviceArray(numbers.buffer, 0, dtypes.i32, lines.shape, (0, 1))
+
+
+def _like(array: DeviceArray) -> DeviceArray:
+    return allocate(array.shape, array.dtype, array.device)
+
+
+def _key(dtype: DType) -> Any:
+    """Return the function that maps elements to sortable keys."""
+    wide = dtype.bits == 64
+    if dtype.is_float:
+        return kernels.key_f64 if wide else kernels.key_f32
+    if dtype.kind == "int":
+        return kernels.key_signed_long if wide else kernels.key_signed
+    return kernels.key_unsigned_long if wide else kernels.key_unsigned
+
+
+def _bytes(array: DeviceArray) -> DeviceArray:
+    """View bools as u8."""
+    if array.dtype.kind != "bool":
+        return array
+    return DeviceArray(array.buffer, array.offset, dtypes.u8, array.shape, array.strides)
+
+
+def _ordered(lines: DeviceArray, descending: bool) -> tuple[DeviceArray, DeviceArray]:
+    """Return the sorted values of rows (L, N) and their original indices (i32 or i64)."""
+    if _ranked(lines):
+        short = lines.shape[1] <= radix_sort_ballot.most_of_row(lines)
+        return (radix_sort_ballot.sort_rows if short else radix_sort_ballot.sort_lines)(lines, dtypes.i64, descending)
+    options = (_key(lines.dtype), descending)
+    if _sorts_by_digits(lines):
+        values, indices = radix_sort.sort_by_digits(_bytes(lines), options[0], _key_bits(lines.dtype), descending)
+        return DeviceArray(values.buffer, values.offset, lines.dtype, values.shape, values.strides), indices
+    positions, n = _places(lines), lines.shape[1]
+    values, indices = _like(lines), allocate(lines.shape, dtypes.i32, lines.device)
+    kernels.count_ranks(_bytes(lines), positions, _bytes(values), indices, BLOCK, *options)
+    other, others = _like(lines), _like(indices)
+    width = BLOCK
+    while width < n:
+        kernels.merge_runs(_bytes(values), indices, _bytes(other), others, width, *options)
+        values, indices, other, others = other, others, values, indices
+        width *= 2
+    return values, indices
+
+
+def _key_bits(dtype: DType) -> int:
+    """Return the number of significant bits in the keys of a type."""
+    if dtype.bits == 64:
+        return 64
+    return max(dtype.bits, 8) if dtype.kind in ("uint", "bool") else 32
+
+
+def _ranked(lines: DeviceArray) -> bool:
+    """True if rows are sorted by subgroup ranking on a GPU."""
+    device = lines.device
+    return (
+        lines.shape[1] < 2**31 - 2**16 and device_class(device) == "gpu" and radix_sort_ballot.ranks_by_ballots(device)
+    )
+
+
+def _sorts_by_digits(lines: DeviceArray) -> bool:
+    """True if rows are sorted by radix sort: on CPUs, and long rows on GPUs."""
+    n = lines.shape[1]
+    if n >= 2**31:
+        return False
+    if lines.device.caps.kind == "llvm-cpu":
+        return n >= 256
+    return device_class(lines.device) == "gpu" and n > 16384
+
+
+def _back(array: DeviceArray, x: Tensor, axis: int, size: int, dtype: DType) -> Tensor:
+    """Convert rows (L, size) to a tensor of x's shape with `size` elements along the axis."""
+    others = tuple(e for i, e in enumerate(x.shape) if i != axis)
+    shape = (*others, size)
+    result = Tensor(DeviceArray(array.buffer, array.offset, array.dtype, shape, contiguous_strides(shape))).to(dtype)
+    return result if axis == len(others) else movedim(result, -1, axis).contiguous()
+
+
+def _axis(x: Tensor, dim: int, name: str) -> int:
+    return axis_of(dim, x.ndim, name)
+
+
+@whole("sort")
+def sort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Order:
+    """Sort along an axis and return (values, indices); equal elements keep their order."""
+    del stable  # sorting is always stable
+    if x.ndim == 0:
+        axis_of(dim, 1, "sort")
+        return Order(x.clone(), creation.zeros((), dtype=dtypes.i64, device=x.device))
+    axis = _axis(x, dim, "sort")
+    if x.numel() == 0:
+        return Order(x.clone(), creation.empty(x.shape, dtype=dtypes.i64, device=x.device))
+    values, order = _ordered(_lines(x, axis), descending)
+    indices = _back(order, x, axis, x.shape[axis], dtypes.i64)
+    if x.requires_grad:
+        return Order(gather(x, axis, indices), indices)
+    return Order(_back(values, x, axis, x.shape[axis], x.dtype), indices)
+
+
+@whole("argsort")
+def argsort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+    """Return the indices that sort x along an axis."""
+    return sort(x.detach(), dim, descending, stable).indices
+
+
+def msort(x: Tensor) -> Tensor:
+    """Return x sorted along axis 0."""
+    return sort(x, 0).values
+
+
+def _first(
+    lines: DeviceArray, places: DeviceArray | None, k: int, largest: bool, local: int, most: int
+) -> tuple[DeviceArray, DeviceArray]:
+    """Select the first k elements of each segment of rows (L, N), with segments of at most local * most elements.
+
+    Returns values and indices (L, segments * k); indices are i64 for a single segment, else i32. Without `places`
+    elements are numbered by their position.
+    """
+    rows, n = lines.shape
+    length = min(n, local * most)
+    whole, rest = divmod(n, length)
+    size = whole * k + min(rest, k)
+    values = allocate((rows, size), lines.dtype, lines.device)
+    indices = allocate((rows, size), dtypes.i64 if n == length else dtypes.i32, lines.device)
+    positions = places or DeviceArray(lines.buffer, lines.offset & ~3, dtypes.i32, lines.shape, (0, 0))  # not read
+    for begin, count, width, first in ((0, whole, length, 0), (whole * length, 1, rest, whole * k)):
+        if width:
+            kept = min(width, k)
+            sources = [_segments(a, begin, count, width) for a in (_bytes(lines), positions)]
+            targets = [_segments(a, first, count, kept) for a in (_bytes(values), indices)]
+            operands = (*sources, *targets, begin, places is None)
+            if lines.device.caps.kind == "llvm-cpu":
+                bits = dtypes.u64 if lines.dtype.bits == 64 else dtypes.u32
+                kernels.first_alone(*operands, _key(lines.dtype), bits, largest, 8 if k <= 8 else 32)
+            else:
+                kernels.first_of_lines(*operands, local, _key(lines.dtype), largest, most)
+    return values, indices
+
+
+def _segments(array: DeviceArray, begin: int, count: int, width: int) -> DeviceArray:
+    """View `count` adjacent segments of rows (L, N) as (L, count, width)."""
+    row, step = array.strides
+    offset = array.offset + begin * step * array.dtype.itemsize
+    return DeviceArray(array.buffer, offset, array.dtype, (array.shape[0], count, width), (row, width * step, step))
+
+
+def _top(lines: DeviceArray, k: int, largest: bool) -> tuple[DeviceArray, DeviceArray]:
+    """Return the first k values of rows (L, N), sorted, and their i64 indices.
+
+    Reduces segments to their first k elements until one segment is left.
+    """
+    local, most = (256, 64) if device_class(lines.device) == "gpu" else (16, 512)
+    if lines.shape[1] >= 2**31:
+        raise ShapeError(f"topk() takes lines of fewer than 2**31 elements, found {lines.shape[1]}")
+    values: DeviceArray = lines
+    indices: DeviceArray | None = None
+    while True:
+        single = values.shape[1] <= local * most
+        values, indices = _first(values, indices, k, largest, local, most)
+        if single:
+            return values, indices
+
+
+@whole("topk")
+def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Order:
+    """Return sorted (values, indices) of the k largest (or smallest) elements along an axis.
+
+    Of equal elements the first ones are returned.
+    """
+    del sorted  # results are always sorted
+    if x.ndim == 0:
+        values, indices = topk(reshape(x, 1), k, 0, largest)
+        return Order(reshape(values, ()), reshape(indices, ())) if k == 1 else Order(values, indices)
+    axis = _axis(x, dim, "topk")
+    if not 0 <= k <= x.shape[axis]:
+        raise ShapeError(f"topk({k}): axis {axis} has {x.shape[axis]} elements")
+    if k == 0 or x.numel() == 0:
+        shape = tuple(k if i == axis else e for i, e in enumerate(x.shape))
+        empty = creation.empty(shape, dtype=dtypes.i64, device=x.device)
+        return Order(gather(x, axis, empty), empty)
+    if k > 32:
+        order = sort(x, axis, largest)
+        return Order(narrow(order.values, axis, 0, k), narrow(order.indices, axis, 0, k))
+    top_values, top_indices = _top(_lines(x, axis), k, largest)
+    indices = _back(top_indices, x, axis, k, dtypes.i64)
+    return Order(gather(x, axis, indices) if x.requires_grad else _back(top_values, x, axis, k, x.dtype), indices)
+
+
+@whole("kthvalue")
+def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Extreme:
+    """Return the k-th smallest value (counting from 1) along an axis, and its index."""
+    flat = reshape(x, 1) if x.ndim == 0 else x
+    axis = _axis(flat, dim, "kthvalue")
+    if not 1 <= k <= flat.shape[axis]:
+        raise ShapeError(f"kthvalue({k}): axis {dim} has {flat.shape[axis]} elements")
+    indices = narrow(argsort(flat, axis), axis, k - 1, 1).contiguous()
+    return _one(flat, axis, indices, keepdim, x.ndim == 0)
+
+
+def _one(x: Tensor, axis: int, indices: Tensor, keepdim: bool, scalar: bool) -> Extreme:
+    values = gather(x, axis, indices)
+    if keepdim and not scalar:
+        return Extreme(values, indices)
+    return Extreme(_alone(squeeze(values, axis)), _alone(squeeze(indices, axis)))
+
+
+def _alone(x: Tensor) -> Tensor:
+    """Turn a view that solely owns its memory into a plain tensor, unless autograd tracks it.
+
+    Cached calls (`repeats`) accept only results that aren't views.
+    """
+    return x if state.special or x.requires_grad else Tensor(x._array)
+
+
+def _median(x: Tensor, dim: int | None, keepdim: bool, ignore: bool, name: str) -> Any:
+    flat = reshape(x, (x.numel(),)) if dim is None or x.ndim == 0 else x
+    axis = 0 if dim is None else _axis(flat, dim, name)
+    count = flat.shape[axis]
+    if count == 0:
+        if dim is None and x.dtype.is_float:
+            return creation.full((), math.nan, dtype=x.dtype, device=x.device)
+        raise ShapeError(f"{name}() over no elements has no value: shape {x.shape}")
+    order = argsort(flat, axis)
+    if flat.dtype.is_float:
+        missing: Any = (flat.detach() != flat.detach()).sum(axis, True)
+        if ignore:
+            rank = where(missing == count, 0, (count - missing - 1) // 2)
+        else:
+            rank = where(missing > 0, count - missing, (count - 1) // 2)
+        indices = gather(order, axis, rank.to(dtypes.i64))
+    else:
+        indices = narrow(order, axis, (count - 1) // 2, 1).contiguous()
+    result = _one(flat, axis, indices, keepdim, x.ndim == 0)
+    return _shared(flat, reshape(result.values.detach(), ())) if dim is None else result
+
+
+@operation("shared_value")
+def _shared(x: Tensor, value: Tensor) -> Tensor:  # noqa: ARG001  # x receives the gradient
+    """Return a value that occurs in x; equal elements share its gradient."""
+    return value.clone()
+
+
+@whole("median")
+def median(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    """Return the lower median of all elements, or (values, indices) along an axis; NaN if there is one."""
+    return _median(x, dim, keepdim, False, "median")
+
+
+def nanmedian(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    """Return the `median`, ignoring NaN."""
+    return _median(x, dim, keepdim, True, "nanmedian")
+
+
+_INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
+
+
+def _quantile(x: Tensor, q: Any, dim: int | None, keepdim: bool, interpolation: str, ignore: bool, name: str) -> Tensor:
+    if not x.dtype.is_float or is_half(x.dtype):
+        raise DTypeError(f"{name}() takes f32 or f64, found {x.dtype!r}")
+    if interpolation not in _INTERPOLATIONS:
+        raise ArgumentError(f"{name}(interpolation=...) is one of {_INTERPOLATIONS}, found {interpolation!r}")
+    if isinstance(q, (int, float)):
+        levels = creation.full((), float(q), dtype=x.dtype, device=x.device)
+    else:
+        levels = q if isinstance(q, Tensor) else creation.tensor(q, dtype=x.dtype, device=x.device)
+    flat = reshape(x, (x.numel(),)) if dim is None else reshape(x, 1) if x.ndim == 0 else x
+    axis = 0 if dim is None else _axis(flat, dim, name)
+    ordered = movedim(sort(flat, axis).values, axis, -1)
+    count = ordered.shape[-1]
+    missing: Any = (ordered != ordered).sum(-1, True)
+    many = reshape(levels, (-1, *(1,) * ordered.ndim))
+    valid: Any = (count - missing) if ignore else count
+    last: Any = valid - 1 if not isinstance(valid, Tensor) else where(valid > 0, valid - 1, 0).to(x.dtype)
+    rank: Any = many * last
+    if not ignore:
+        rank = where(missing > 0, float(count - 1), rank)
+    if interpolation in ("lower", "higher", "nearest"):
+        rank = {"lower": rank.floor, "higher": rank.ceil, "nearest": rank.round}[interpolation]()
+    low: Any = rank.floor()
+    wide = unsqueeze(ordered, 0).expand((many.shape[0], *ordered.shape))
+    shape = (many.shape[0], *ordered.shape[:-1], 1)
+    first = gather(wide, -1, low.to(dtypes.i64).expand(shape))
+    second = gather(wide, -1, rank.ceil().to(dtypes.i64).expand(shape))
+    share = 0.5 if interpolation == "midpoint" else rank - low
+    result: Any = lerp(first, second, share)
+    result = where(rank == low, first, result)
+    if dim is None:
+        result = reshape(result, (many.shape[0], *((1,) * x.ndim if keepdim else ())))
+    else:
+        result = movedim(result, -1, axis + 1)
+        result = result if keepdim and x.ndim else squeeze(result, axis + 1)
+    return _alone(select(result, 0, 0) if levels.ndim == 0 else result)
+
+
+@whole("quantile")
+def quantile(
+    x: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Tensor:
+    """Return the q-quantiles (0 to 1) of all elements or along an axis. NaN propagates.
+
+    Several q add a leading axis to the result. x is f32 or f64.
+    """
+    return _quantile(x, q, dim, keepdim, interpolation, False, "quantile")
+
+
+@whole("nanquantile")
+def nanquantile(
+    x: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Tensor:
+    """Return the `quantile`, ignoring NaN."""
+    return _quantile(x, q, dim, keepdim, interpolation, True, "nanquantile")
+
+
+# -- binary search
+
+
+@operation("searchsorted")
+def _search(bounds: Tensor, values: Tensor, *, right: bool, dtype: DType) -> Tensor:
+    lines = math.prod(bounds.shape[:-1])
+    out = allocate(values.shape, dtype, elementwise_launch.common_device((bounds, values)))
+    common = result_type(bounds.dtype, values.dtype)
+    compute = dtypes.u8 if common.kind == "bool" else arithmetic_type(common)
+    shape = (lines, values.numel() // lines if lines else 0)
+    if 0 in shape:
+        return Tensor(out)
+    b, v = bounds.contiguous()._array, values.contiguous()._array
+    kernels.search_sorted(
+        _bytes(DeviceArray(b.buffer, b.offset, b.dtype, (lines, b.shape[-1]), (b.shape[-1], 1))),
+        _bytes(DeviceArray(v.buffer, v.offset, v.dtype, shape, contiguous_strides(shape))),
+        DeviceArray(out.buffer, 0, dtype, shape, contiguous_strides(shape)),
+        right,
+        compute,
+        _key(compute),
+        dtypes.i32 if b.shape[-1] < 2**31 else dtypes.i64,
+    )
+    return Tensor(out)
+
+
+@whole("searchsorted")
+def searchsorted(
+    sorted_sequence: Tensor, values: Any, *, out_int32: bool = False, right: bool = False, side: str | None = None,
+    sorter: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """Return the insertion index of each value into the sorted last axis: the count of elements below it.
+
+    With right=True (side="right") elements equal to the value count too. There is one sequence for all values, or one
+    per row. `sorter` holds the sorting indices of an unsorted sequence.
+    """
+    if side is not None and side not in ("left", "right"):
+        raise ArgumentError(f'searchsorted(side=...) is "left" or "right", found {side!r}')
+    queries = values if isinstance(values, Tensor) else creation.tensor(values, device=sorted_sequence.device)
+    if sorted_sequence.ndim != 1 and sorted_sequence.shape[:-1] != queries.shape[:-1]:
+        raise ShapeError(
+            f"searchsorted(): lists {sorted_sequence.shape} and values {queries.shape} differ before the last axis"
+        )
+    bounds = sorted_sequence if sorter is None else gather(sorted_sequence, -1, sorter)
+    dtype = dtypes.i32 if out_int32 else dtypes.i64
+    return _search(bounds.detach(), queries.detach(), right=right or side == "right", dtype=dtype)
+
+
+def bucketize(x: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
+    """Return the bucket index of each value between sorted boundaries: `searchsorted(boundaries, x)`."""
+    return searchsorted(boundaries, x, out_int32=out_int32, right=right)
+
+
+def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
+    """Return True where an element is one of the test elements."""
+    del assume_unique  # has no effect
+    device = elements.device if isinstance(elements, Tensor) else test_elements.device
+    x, among = (t if isinstance(t, Tensor) else creation.tensor(t, device=device) for t in (elements, test_elements))
+    if among.numel() == 0 or x.numel() == 0:
+        return creation.full(x.shape, invert, dtype=dtypes.boolean, device=device)
+    ordered = sort(reshape(among.detach(), (among.numel(),))).values
+    position = searchsorted(ordered, x.detach())
+    inside = where(position < ordered.shape[0], position, ordered.shape[0] - 1)
+    matches: Any = reshape(index_select(ordered, 0, reshape(inside, (inside.numel(),))), x.shape) == x.detach()
+    return matches.logical_not() if invert else matches  # type: ignore[no-any-return]

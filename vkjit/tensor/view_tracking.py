@@ -1,0 +1,129 @@
+"""Autograd for views that are written in place.
+
+A view's `root` is the tensor that owns its memory. When a view is written, its root is recorded as the old root with
+that part replaced. A view made earlier becomes stale; on its next use it is recorded as a part of the current root.
+Cases that can't be tracked (a view made while nothing was recorded, a root whose memory has gaps) raise an error rather
+than yield gradients of old values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import ArgumentError, VkjitError
+from ..runtime.device import DeviceArray, contiguous_strides
+from .autograd import tape
+from .tensor import Tensor
+
+__all__ = ["METHODS", "check_written", "record_written"]
+
+
+def can_follow(view: Tensor) -> bool:
+    """True if a stale view can be re-derived from its root."""
+    root = view.root
+    if not isinstance(root, Tensor) or root.is_stale or _order(root._array) is None:
+        return False
+    return view.meta.node is not None or not view.meta.requires_grad  # otherwise the view is a leaf itself
+
+
+def follow(view: Tensor) -> None:
+    """Update a stale view's autograd history to be a part of its root's current value.
+
+    Raises VkjitError if that isn't possible.
+    """
+    if view.is_stale:
+        _follow(view)
+
+
+def follow_if_known(view: Tensor) -> None:
+    """Call `follow` if possible, for queries that must not raise."""
+    if can_follow(view):
+        _follow(view)
+
+
+def _follow(view: Tensor) -> None:
+    if not can_follow(view):
+        raise VkjitError(
+            f"a tensor of shape {view.shape} shares memory with one that was changed in place after it was made, and "
+            "its gradient would be wrong: make the view again after the change, or .clone() it before"
+        )
+    root = view.root
+    view.replace()
+    tape.record("part_of", (_in_c_order(root),), _place(root, view), (view,), always=True)
+
+
+def check_written(name: str, target: Tensor) -> None:
+    """Raise ArgumentError if autograd can't track a write into `target`.
+
+    This is the case for a leaf that requires a gradient, a view of one, and a view whose root is unknown.
+    """
+    root = target.root
+    owner = target if root is None or root is tape.UNTRACKED else root
+    if owner.requires_grad and owner.is_leaf:
+        what = "a leaf" if owner is target else "a view of a leaf"
+        raise ArgumentError(
+            f"{name} would change {what} that requires a gradient in place (shape {target.shape}): use `with "
+            "vk.no_grad():` to update it, or an operation that makes a new tensor"
+        )
+    if root is tape.UNTRACKED or (root is not None and _order(root._array) is None):
+        why = "was made while nothing was recorded" if root is tape.UNTRACKED else "belongs to memory with gaps"
+        raise ArgumentError(
+            f"{name} would change a view in place (shape {target.shape}) that {why}: assign through the tensor itself, "
+            "as in x[index] = value, or .clone() the view first"
+        )
+
+
+def record_written(name: str, kept: tuple[Any, ...], params: dict[str, Any], target: Tensor, root: Tensor) -> None:
+    """Record that operation `name` on `kept` has written the view `target`, and thereby a part of its root."""
+    before = _in_c_order(root.alias())
+    root.rebase()
+    target.replace()
+    tape.record(name, kept, params, (target,))
+    order = _order(root._array)
+    assert order is not None  # checked before the write
+    if order == tuple(range(len(order))):
+        tape.record("replace_part", (before, target), _place(root, target), (root,))
+        return
+    changed = Tensor(_permuted(root._array, order), version=root._version)
+    tape.record("replace_part", (before, target), _place(root, target), (changed,))
+    tape.record("permute", (changed,), {"order": tuple(order.index(i) for i in range(len(order)))}, (root,))
+
+
+def _in_c_order(root: Tensor) -> Tensor:
+    """Return the root, permuted to the order of its axes in memory; the permutation is recorded."""
+    order = _order(root._array)
+    if order is None or order == tuple(range(len(order))):
+        return root
+    ordered = Tensor(_permuted(root._array, order), version=root._version)
+    tape.record("permute", (root,), {"order": order}, (ordered,), always=True)
+    return ordered
+
+
+def _permuted(array: DeviceArray, order: tuple[int, ...]) -> DeviceArray:
+    shape, strides = tuple(array.shape[i] for i in order), tuple(array.strides[i] for i in order)
+    return DeviceArray(array.buffer, array.offset, array.dtype, shape, strides)
+
+
+def _order(array: DeviceArray) -> tuple[int, ...] | None:
+    """Return the axes sorted by descending stride, or None if the elements aren't dense in that order."""
+    if 0 in array.shape:
+        return tuple(range(len(array.shape)))
+    nontrivial = [i for i, extent in enumerate(array.shape) if extent != 1]
+    nontrivial.sort(key=lambda i: -array.strides[i])
+    shape = tuple(array.shape[i] for i in nontrivial)
+    if tuple(array.strides[i] for i in nontrivial) != contiguous_strides(shape):
+        return None
+    if nontrivial == sorted(nontrivial):
+        return tuple(range(len(array.shape)))
+    return (*nontrivial, *(i for i in range(len(array.shape)) if i not in nontrivial))
+
+
+def _place(root: Tensor, view: Tensor) -> dict[str, Any]:
+    """Return the view's shape, strides and start in the root's C order, as `part_of` and `replace_part` take them."""
+    start = (view._array.offset - root._array.offset) // view.dtype.itemsize if view.numel() else 0
+    return {"shape": view.shape, "strides": view.strides, "start": start}
+
+
+METHODS: dict[str, Callable[..., Any]] = {"follow": follow, "_follow_if_known": follow_if_known}
+"""Methods of `Tensor` by name."""

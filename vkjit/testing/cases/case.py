@@ -1,0 +1,167 @@
+"""One set of kernel arguments: the unit that a property test draws, runs, shrinks and prints.
+
+A `Case` is plain data and independent of hypothesis. Values are kept as NumPy arrays of computable types (bf16 as
+float32, called carried values); `encode` and `decode` convert them to and from the memory representation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vkjit import dtypes
+from vkjit.dtypes import DType
+from vkjit.errors import InternalError
+from vkjit.frontend import KernelSpec
+
+from .layouts import C_ORDER, Layout
+
+__all__ = ["ArrayInput", "Case", "array", "decode", "encode", "out", "storage_of"]
+
+NumpyArray = npt.NDArray[Any]
+
+
+def storage_of(dtype: DType) -> np.dtype[Any]:
+    """Return the NumPy type of one element in memory; bool is stored as uint8 so that any byte value stays visible."""
+    return np.dtype(np.uint8) if dtype is dtypes.boolean else dtype.storage
+
+
+def encode(values: NumpyArray, dtype: DType) -> NumpyArray:
+    """Convert carried values to their memory representation; float32 values of type bf16 are rounded."""
+    if dtype is dtypes.bf16:
+        from vkjit.ir.semantics import to_bf16
+
+        with np.errstate(all="ignore"):
+            rounded = np.ascontiguousarray(to_bf16(np.asarray(values, np.float32)))
+        return np.asarray(rounded.view(np.uint32) >> np.uint32(16), np.uint16).reshape(np.shape(values))
+    if dtype is dtypes.boolean:
+        return np.asarray(values, np.bool_).view(np.uint8)
+    return np.asarray(values, dtype.storage)
+
+
+def decode(raw: NumpyArray, dtype: DType) -> NumpyArray:
+    """Convert the memory representation to carried values."""
+    if dtype is dtypes.bf16:
+        return np.asarray(raw.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return raw != 0 if dtype is dtypes.boolean else raw
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayInput:
+    """An array argument. `values` is None for an Out, which is filled with poison before the launch."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    values: NumpyArray | None
+    layout: Layout = C_ORDER
+
+    @property
+    def distinct_shape(self) -> tuple[int, ...]:
+        """The shape with axes of stride 0 reduced to 1: such arrays may have billions of elements in a few bytes."""
+        return tuple(min(n, 1) if axis in self.layout.repeated else n for axis, n in enumerate(self.shape))
+
+    @property
+    def distinct(self) -> NumpyArray:
+        """The stored values, of shape `distinct_shape`. Raises InternalError for an Out."""
+        if self.values is None:
+            raise InternalError("an Out has no values")
+        return self.values[tuple(slice(n) for n in self.distinct_shape)]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Arguments by parameter name, with the dimension sizes and type variable bindings that they are based on.
+
+    `aliases`: pairs of array parameters that share the memory of the first.
+    """
+
+    dims: Mapping[str, Any]
+    dtypes: Mapping[str, DType]
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    aliases: tuple[tuple[str, str], ...] = ()
+
+    def arrays(self) -> dict[str, ArrayInput]:
+        """Return the array arguments by name."""
+        return {n: v for n, v in self.arguments.items() if isinstance(v, ArrayInput)}
+
+    def with_argument(self, name: str, value: Any) -> Case:
+        """Return the case with one argument replaced."""
+        return replace(self, arguments={**self.arguments, name: value})
+
+    def with_alias(self, pair: tuple[str, str]) -> Case:
+        """Return the case with the second array in the memory of the first."""
+        return replace(self, aliases=(*self.aliases, pair))
+
+    def settled(self) -> Case | None:
+        """Return the case with equal values in aliased arrays; None if a pair differs in type, shape or layout."""
+        case = self
+        for first, second in self.aliases:
+            one, two = case.arguments[first], case.arguments[second]
+            if (one.dtype, one.shape, one.layout) != (two.dtype, two.shape, two.layout):
+                return None
+            if two.values is not None:
+                case = case.with_argument(second, replace(two, values=one.values))
+        return case
+
+    def size(self) -> int:
+        """Return the number of stored elements of all arrays; axes of stride 0 count once."""
+        return sum(int(np.prod(a.distinct_shape)) for a in self.arrays().values())
+
+    def is_finite(self) -> bool:
+        """True if no argument contains NaN or an infinity."""
+        floats: list[Any] = [v.distinct for v in self.arrays().values() if v.values is not None and v.dtype.is_float]
+        floats += [v for v in self.arguments.values() if isinstance(v, float)]
+        return all(bool(np.isfinite(v).all()) for v in floats)
+
+    def numpy_arguments(self, spec: KernelSpec, *, outs: bool = False) -> dict[str, Any]:
+        """Return arguments for a call of the kernel, given its specification with structs taken apart.
+
+        Arrays have the case's strides; structs become structured arrays and NumPy records. Outs whose shape follows
+        from the dimensions are left out unless `outs` is set.
+        """
+        from .composites import whole  # import cycle
+
+        by_name: dict[str, Any] = {}
+        for param in spec.params:
+            value = self.arguments[param.name]
+            if not isinstance(value, ArrayInput):
+                by_name[param.name] = value
+            elif value.values is not None or outs or param.dims is None or param.dims.evaluate(self.dims) is None:
+                by_name[param.name] = strided(value)
+        for one, two in self.aliases:
+            by_name[two] = by_name[one]
+        return whole(spec, by_name, storage=True)
+
+
+def strided(array: ArrayInput) -> NumpyArray:
+    """Return a NumPy array with the values and strides of an input; an Out is filled with zeros."""
+    placement = array.layout.place(array.shape)
+    storage = array.dtype.storage
+    memory = np.zeros(placement.count, storage)
+    steps = [s * storage.itemsize for s in placement.strides]
+    view = np.lib.stride_tricks.as_strided(memory[placement.first :], array.shape, steps)
+    if array.values is not None and 0 not in array.shape:
+        once = tuple(slice(n) for n in array.distinct_shape)
+        view[once] = encode(array.distinct, array.dtype).view(storage)
+    return view
+
+
+def array(values: Any, dtype: Any = None, **layout: Any) -> ArrayInput:
+    """Make an array argument for `vk.testing.run`.
+
+    dtype: the element type (default: that of the values). layout: fields of `Layout`.
+    """
+    given = np.asarray(values)
+    kind = dtypes.from_numpy(given.dtype) if dtype is None else dtype
+    input = ArrayInput(kind, given.shape, given, Layout(**layout))
+    carried = decode(encode(input.distinct, kind), kind)
+    return replace(input, values=np.broadcast_to(carried, given.shape) if carried.shape != given.shape else carried)
+
+
+def out(dtype: Any, shape: tuple[int, ...], **layout: Any) -> ArrayInput:
+    """Make an Out for `vk.testing.run`; it is filled with poison before the launch."""
+    return ArrayInput(dtype, shape, None, Layout(**layout))

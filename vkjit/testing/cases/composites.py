@@ -1,0 +1,232 @@
+"""Structs and vectors in property tests.
+
+Cases are drawn, run and shrunk with structs and vectors taken apart, as in `Kernel.expanded_spec` (parameters `p.x`,
+`v[0]`); users see them whole, as structured arrays and records. Each field of an array of structs gets its own memory,
+with the stride that it has in the array of structs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vkjit.dtypes import DType
+from vkjit.errors import ArgumentError, FeatureError
+from vkjit.frontend import KernelSpec, leaves_of
+from vkjit.frontend.signature.composites import Leaf
+from vkjit.lang.structs import StructType
+from vkjit.launch.struct_arguments import TakenApart, numbers_of, struct_dtype
+
+from .layouts import Layout
+
+__all__ = [
+    "Parameter",
+    "for_launch",
+    "leaf_shapes",
+    "outputs_by_parameter",
+    "parameters_of",
+    "parts_of_arrays",
+    "plain_layouts",
+    "refuse_unknown_types",
+    "taken_apart",
+    "whole",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter as the user declared it, with the names of its parts.
+
+    `element`: the struct or vector type if the parameter is taken apart, else None.
+    """
+
+    name: str
+    kind: str
+    mode: str | None
+    parts: tuple[str, ...]
+    element: Any = None
+
+    @property
+    def is_struct(self) -> bool:
+        """True if it is a struct or an array of structs."""
+        return isinstance(self.element, StructType)
+
+
+def parameters_of(spec: KernelSpec) -> Iterator[Parameter]:
+    """Yield the user's parameters in order."""
+    composites = {c.first: c for c in spec.composites}
+    number = 0
+    while number < len(spec.params):
+        param, composite = spec.params[number], composites.get(number)
+        if composite is None:
+            yield Parameter(param.name, param.kind, param.mode, (param.name,))
+            number += 1
+            continue
+        own = composite.parameter
+        names = tuple(p.name for p in spec.params[number : number + composite.count])
+        yield Parameter(own.name, own.kind, own.mode, names, own.element)
+        number += composite.count
+
+
+def parts_of_arrays(spec: KernelSpec) -> dict[str, tuple[str, ...]]:
+    """Return the names of the parts of each array parameter."""
+    return {p.name: p.parts for p in parameters_of(spec) if p.kind == "array"}
+
+
+def outputs_by_parameter(spec: KernelSpec) -> dict[str, Parameter]:
+    """Return the user's array parameters that the kernel writes, by name, in order."""
+    return {p.name: p for p in parameters_of(spec) if p.kind == "array" and p.mode != "in"}
+
+
+def _leaves(parameter: Parameter) -> dict[str, Leaf]:
+    """Map the names of an array's parts to the leaves of its element type."""
+    return dict(zip(parameter.parts, leaves_of(parameter.element), strict=True))
+
+
+def leaf_shapes(spec: KernelSpec) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the array parts whose leaves have axes of their own, such as vector fields."""
+    return {
+        name: leaf.shape
+        for parameter in parameters_of(spec) if parameter.element is not None and parameter.kind == "array"
+        for name, leaf in _leaves(parameter).items()
+        if leaf.shape
+    }  # fmt: skip
+
+
+def plain_layouts(spec: KernelSpec) -> dict[str, Layout]:
+    """Return the default layouts of the parts of arrays of structs, whose stride is the size of the struct."""
+    layouts = {}
+    for parameter in parameters_of(spec):
+        if parameter.kind == "array" and parameter.is_struct:
+            size = struct_dtype(parameter.element).itemsize
+            for name, leaf in _leaves(parameter).items():
+                if isinstance(leaf.dtype, DType):
+                    layouts[name] = Layout(inner=len(leaf.shape), pitch=size // leaf.dtype.storage.itemsize)
+    return layouts
+
+
+def refuse_unknown_types(spec: KernelSpec) -> None:
+    """Raise FeatureError for a struct with a field whose type is a type variable: its values can't be drawn."""
+    for parameter in parameters_of(spec):
+        if parameter.is_struct:
+            for leaf in leaves_of(parameter.element):
+                if not isinstance(leaf.dtype, DType):
+                    field = ".".join((parameter.element.name, *leaf.path))
+                    raise FeatureError(
+                        f"{spec.name}: {field} takes values of any type, so nothing says what to draw for {parameter.name}: test "
+                        f"the kernel with a struct that gives the field a type, such as vk.f32"
+                    )
+
+
+# -- assembly of whole values
+
+
+def whole(spec: KernelSpec, values: Mapping[str, Any], *, storage: bool = False) -> dict[str, Any]:
+    """Assemble values by user parameter from values by part.
+
+    An array whose parts are None becomes None; parameters with missing parts are left out. `storage`: use the NumPy
+    types that launches take for structs.
+    """
+    assembled: dict[str, Any] = {}
+    for parameter in parameters_of(spec):
+        values_of_parts = [values[n] for n in parameter.parts if n in values]
+        if len(values_of_parts) < len(parameter.parts):
+            continue
+        if parameter.element is None or (parameter.kind == "array" and not parameter.is_struct):
+            assembled[parameter.name] = values_of_parts[0]
+        elif values_of_parts[0] is None:
+            assembled[parameter.name] = None
+        elif parameter.kind == "array":
+            assembled[parameter.name] = _array_of(parameter, values_of_parts, storage)
+        else:
+            assembled[parameter.name] = _value_of(parameter, values_of_parts)
+    return assembled
+
+
+def _array_of(parameter: Parameter, parts: Sequence[Any], storage: bool) -> Any:
+    """Assemble a structured array; without `storage`, its fields keep the types of the parts."""
+    leaves = list(_leaves(parameter).values())
+    shape = parts[0].shape[: parts[0].ndim - len(leaves[0].shape)]
+    types = {leaf.path: part.dtype for leaf, part in zip(leaves, parts, strict=True)}
+    dtype = struct_dtype(parameter.element) if storage else _dtype_of(types, {leaf.path: leaf.shape for leaf in leaves})
+    array = np.zeros(shape, dtype)
+    for leaf, part in zip(leaves, parts, strict=True):
+        view = array
+        for name in leaf.path[:-1]:
+            view = view[name]
+        view[leaf.path[-1]] = part
+    return array
+
+
+def _dtype_of(types: Mapping[tuple[str, ...], Any], shapes: Mapping[tuple[str, ...], tuple[int, ...]]) -> np.dtype[Any]:
+    """Return the structured type with fields at these paths."""
+    fields: list[Any] = []
+    for name in dict.fromkeys(path[0] for path in types):
+        below = {path[1:]: kind for path, kind in types.items() if path[0] == name}
+        if () in below:
+            fields.append((name, below[()], shapes[(name,)]))
+        else:
+            inner = {path[1:]: shape for path, shape in shapes.items() if path[0] == name}
+            fields.append((name, _dtype_of(below, inner)))
+    return np.dtype(fields, align=True)
+
+
+def _value_of(parameter: Parameter, numbers: Sequence[Any]) -> Any:
+    """Assemble a struct's record, or a vector's array, in the types that the kernel takes."""
+    leaves, position, parts = leaves_of(parameter.element), 0, []
+    for leaf in leaves:
+        count = int(np.prod(leaf.shape, dtype=np.int64))
+        kind = leaf.dtype.numpy if isinstance(leaf.dtype, DType) else None
+        parts.append(np.array(numbers[position : position + count], kind).reshape(leaf.shape))
+        position += count
+    if not parameter.is_struct:
+        return parts[0]
+    dtype = _dtype_of({e.path: p.dtype for e, p in zip(leaves, parts, strict=True)}, {e.path: e.shape for e in leaves})
+    record = np.zeros((), dtype)
+    for leaf, part in zip(leaves, parts, strict=True):
+        view = record
+        for name in leaf.path[:-1]:
+            view = view[name]
+        view[leaf.path[-1]] = part
+    return record[()]
+
+
+def for_launch(spec: KernelSpec, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Assemble launch arguments by user parameter from launch arguments by part; arrays must have a `shape`."""
+    arguments: dict[str, Any] = {}
+    for parameter in parameters_of(spec):
+        parts = tuple(values[n] for n in parameter.parts)
+        if parameter.element is None or (parameter.kind == "array" and not parameter.is_struct):
+            arguments[parameter.name] = parts[0]
+        elif parameter.kind == "array":
+            axes = len(leaves_of(parameter.element)[0].shape)
+            arguments[parameter.name] = TakenApart(parts, parts[0].shape[: len(parts[0].shape) - axes])
+        else:
+            arguments[parameter.name] = TakenApart(parts, ())
+    return arguments
+
+
+def taken_apart(spec: KernelSpec, name: str, value: Any) -> dict[str, Any]:
+    """Split one of the user's arguments into its parts, by name. Raises ArgumentError for missing struct fields."""
+    parameter = next((p for p in parameters_of(spec) if p.name == name), None)
+    if parameter is None or parameter.element is None or (parameter.kind == "array" and not parameter.is_struct):
+        return {name: value}
+    if parameter.kind == "scalar":
+        return dict(zip(parameter.parts, numbers_of(f"argument {name}", parameter.element, value), strict=True))
+    array = np.asarray(value)
+    views = {}
+    for part, leaf in _leaves(parameter).items():
+        view = array
+        for field in leaf.path:
+            if view.dtype.names is None or field not in view.dtype.names:
+                raise ArgumentError(
+                    f"{name} holds {parameter.element!r}: expected a structured array with the fields "
+                    f"{', '.join(parameter.element.fields)}, or its parts one by one ({', '.join(parameter.parts)}); "
+                    f"found an array of {array.dtype}"
+                )
+            view = view[field]
+        views[part] = view
+    return views

@@ -1,0 +1,130 @@
+"""Schedules: launch parameters that must not change a kernel's result.
+
+These are the workgroup size if the kernel leaves it open; the order of workgroups, the subgroup size and split grids
+in the interpreter; the optimization level and the vector width on other devices. The default schedule is tried first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from vkjit.frontend import Signature
+from vkjit.lang.control import Tune
+from vkjit.launch.kernel import Kernel
+from vkjit.runtime.device import Device
+
+__all__ = ["FREE", "PLAIN", "Schedule", "choices_for", "variant"]
+
+Triple = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Launch and compilation settings of a kernel; None keeps the default.
+
+    `local`: workgroup size. `order` of workgroups: "forward", "reverse" or the seed of a permutation (interpreter).
+    `subgroup_size` (interpreter). `most_groups`: split larger grids into several dispatches (interpreter).
+    `optimisation`: level, 0 to 2. `vector_width`: invocations per vector (CPU); 1 on a Vulkan device disables
+    vectorized memory accesses. `strict`, `debug`: as in the decorator.
+    """
+
+    local: Triple | None = None
+    order: str | int = "forward"
+    subgroup_size: int | None = None
+    most_groups: int | None = None
+    optimisation: int | None = None
+    strict: bool | None = None
+    debug: bool | None = None
+    vector_width: int | None = None
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}={value!r}" for name, value in self.given().items()) or "as decorated"
+
+    def given(self) -> dict[str, Any]:
+        """Return the fields that differ from their defaults."""
+        pairs = ((f.name, getattr(self, f.name), f.default) for f in fields(self))
+        return {name: value for name, value, default in pairs if value != default}
+
+
+PLAIN = Schedule()
+
+FREE = frozenset({"order", "subgroup_size"})
+"""Fields set on the device at launch; all others require compilation."""
+
+
+def variant(kernel: Kernel, schedule: Schedule, **options: Any) -> Kernel:
+    """Return the kernel as if it were decorated with the schedule's settings and the given options of `Kernel`."""
+    for name in ("local", "strict", "debug"):
+        if getattr(schedule, name) is not None:
+            options[name] = getattr(schedule, name)
+    if schedule.strict:
+        options["fast_math"] = False
+    changed = kernel.variant(**options)
+    if schedule.vector_width == 1:
+        changed.__class__ = _ByElements
+    return changed
+
+
+class _ByElements(Kernel):
+    """A kernel whose arrays are never assumed to be aligned, so that accesses aren't vectorized."""
+
+    def _signature(self, *args: Any) -> Signature:
+        return replace(super()._signature(*args), aligned=False)
+
+
+def choices_for(
+    kernel: Kernel, device: Device, *, uses_subgroups: bool, has_groups: bool, strict: Sequence[bool | None] = (None,)
+) -> list[tuple[str, list[Any]]]:
+    """Return field names with the values to try, the default first; fields with a single value are left out."""
+    choices: list[tuple[str, list[Any]]] = [("local", _locals(kernel, uses_subgroups, has_groups))]
+    if device.caps.kind == "interpreter":
+        choices += [("order", ["forward", "reverse", 1, 2])]
+        choices += [("most_groups", [None, 2])]
+        if uses_subgroups:
+            choices += [("subgroup_size", _subgroup_sizes(kernel))]
+    else:
+        choices += [("optimisation", [None, 0, 1]), ("vector_width", _vector_widths(device))]
+    choices += [("strict", list(dict.fromkeys((None, *strict))))]
+    return [(name, values) for name, values in choices if len(values) > 1]
+
+
+def _locals(kernel: Kernel, uses_subgroups: bool, has_groups: bool) -> list[Triple | None]:
+    """Return workgroup sizes to try. If the launch gives a grid, only the default fits it."""
+    if isinstance(kernel._local, Tune):
+        return [None, *(_triple(c) for c in kernel._local.choices[1:])]
+    if kernel._local is not None or has_groups:
+        return [None]
+    if uses_subgroups:
+        return [None, (64, 1, 1), (128, 1, 1)]
+    if kernel.spec.over is None:
+        return [None, (32, 1, 1)]
+    flat: list[Triple | None] = [None, (1, 1, 1), (32, 1, 1), (48, 1, 1)]
+    return [*flat, (8, 8, 1)] if _rank(kernel) > 1 else flat
+
+
+def _vector_widths(device: Device) -> list[int | None]:
+    """Return the CPU's own width and narrower ones; on Vulkan devices, with and without vectorized accesses."""
+    if device.caps.kind != "llvm-cpu":
+        return [None, 1]
+    return [None, *(width for width in (4, 8) if width < device.caps.subgroup_size)]
+
+
+def _rank(kernel: Kernel) -> int:
+    """Return the rank of the array that the kernel runs over, 0 if its annotation doesn't tell."""
+    dims = next((p.dims for p in kernel.spec.params if p.name == kernel.spec.over), None)
+    return 0 if dims is None else dims.rank or 0
+
+
+def _triple(size: Any) -> Triple:
+    padded = (*(size if isinstance(size, tuple) else (size,)), 1, 1)
+    return padded[0], padded[1], padded[2]
+
+
+def _subgroup_sizes(kernel: Kernel) -> list[int | None]:
+    local = kernel.declared_local() or (64,)
+    total = 1
+    for size in local:
+        total *= size
+    return [None, *(size for size in (4, 8, 16, 64) if total % size == 0)]

@@ -1,0 +1,121 @@
+"""Exact values of mathematical functions, and errors of results in ULPs.
+
+Functions of f16 and f32 are evaluated in f64, those of f64 in extended precision (or with mpmath), which adds at least
+eleven bits. One ULP is the spacing of the result's type at the exact value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vkjit.errors import ArgumentError
+from vkjit.ir.ops import OpName
+from vkjit.ir.semantics import MEANING, quiet
+
+__all__ = ["Verdict", "exact", "judge"]
+
+Values = Any
+
+_WITHOUT_EXTENDED: frozenset[OpName] = frozenset({"erf", "erfc"})
+"""Functions that the interpreter's NumPy semantics don't provide in extended precision."""
+
+
+def exact(name: OpName, operands: list[Values]) -> Values:
+    """Evaluate the op `name` in a wider type than that of its operands."""
+    with quiet():
+        if operands[0].dtype != np.float64:
+            return np.asarray(_wide_meaning(name)(*(v.astype(np.float64) for v in operands)))
+        if np.finfo(np.longdouble).nmant >= 63 and name not in _WITHOUT_EXTENDED:
+            return np.asarray(_wide_meaning(name)(*(v.astype(np.longdouble) for v in operands)))
+    return _with_mpmath(name, operands)
+
+
+def _wide_meaning(name: OpName) -> Callable[..., Values]:
+    if name == "rsqrt":
+        return lambda x: 1 / np.sqrt(x)
+    if name == "div":
+        return lambda x, y: x / y
+    return MEANING[name]
+
+
+def _with_mpmath(name: OpName, operands: list[Values]) -> Values:
+    """Evaluate with 80 bits, one element at a time; zeros, infinities and NaN come from NumPy."""
+    try:
+        import mpmath
+    except ImportError:
+        raise ArgumentError(f"the exact {name} of f64 needs mpmath: pip install mpmath") from None
+    context = mpmath.MPContext()
+    context.prec = 80
+    functions: dict[OpName, Callable[..., Any]] = {
+        "rsqrt": lambda x: 1 / context.sqrt(x),
+        "div": lambda x, y: x / y,
+        "exp2": lambda x: context.mpf(2) ** x,
+    }
+    function = functions.get(name) or getattr(context, "power" if name == "pow" else name)
+    with quiet():
+        result = np.asarray(MEANING[name](*operands)).astype(np.longdouble)
+    regular = np.isfinite(result) & (result != 0)
+    for i in np.flatnonzero(regular):
+        value = function(*(context.mpf(float(v[i])) for v in operands))
+        mantissa, exponent = context.frexp(value)
+        high = float(mantissa)
+        result[i] = np.ldexp(np.longdouble(high) + np.longdouble(float(mantissa - high)), exponent)
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Errors of a set of results.
+
+    `ulp`: the largest error of normal results; `at`: its index. `wrong`: indices of results outside the bound and of
+    special values that differ from IEEE 754 and C. `flushed`: number of subnormal results that became 0.
+    """
+
+    ulp: float
+    at: int | None
+    wrong: Values
+    flushed: int
+
+
+def judge(name: OpName, operands: list[Values], found: Values, bound: float) -> Verdict:
+    """Compare results with the exact function.
+
+    Subnormal operands and results may be flushed to zero of the same sign.
+    """
+    wide = exact(name, operands)
+    ulp, fits = _compare(wide, found, bound)
+    tiny = np.finfo(found.dtype).tiny
+    small = np.zeros(found.shape, np.bool_)
+    for operand in operands:
+        small |= (np.abs(operand) < tiny) & (operand != 0)
+    again = np.flatnonzero(small & ~fits)
+    if len(again):
+        flushed = [
+            np.where(np.abs(v[again]) < tiny, np.copysign(v.dtype.type(0), v[again]), v[again]) for v in operands
+        ]
+        fits[again] = _compare(exact(name, flushed), found[again], bound)[1]
+    counted = np.where(small, -1.0, ulp)
+    at = int(np.argmax(counted)) if found.size else None
+    worst = float(counted[at]) if at is not None else 0.0
+    with quiet():
+        gone = int(np.count_nonzero((found == 0) & (wide != 0) & (np.abs(wide) < tiny)))
+    return Verdict(max(worst, 0.0), at if worst > 0 else None, np.flatnonzero(~fits), gone)
+
+
+def _compare(wide: Values, found: Values, bound: float) -> tuple[Values, Values]:
+    """Return errors in ULPs (-1 for special and subnormal results), and a mask of acceptable results."""
+    info = np.finfo(found.dtype)
+    with quiet():
+        same = (np.isnan(wide) & np.isnan(found)) | ((found == wide) & (np.signbit(found) == np.signbit(wide)))
+        limit = wide.dtype.type(2) ** info.maxexp  # the first power of two past the largest number
+        distance = np.abs(np.clip(found.astype(wide.dtype), -limit, limit) - np.clip(wide, -limit, limit))
+        exponent = np.frexp(np.clip(np.abs(wide), info.tiny, limit / 2))[1]
+        ulp = np.asarray(distance * np.exp2((info.nmant + 1 - exponent).astype(wide.dtype)), np.float64)
+        regular = np.isfinite(wide) & (wide != 0) & ~np.isnan(found)
+        subnormal = regular & (np.abs(wide) < info.tiny * (1 + bound * info.eps))
+        fits = same | (regular & (ulp <= bound)) | (subnormal & (distance <= info.tiny * (1 + bound * info.eps)))
+    return np.where(regular & ~subnormal, ulp, -1.0), fits

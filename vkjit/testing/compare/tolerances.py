@@ -1,0 +1,210 @@
+"""Derive how far two correct results may differ, from element types, error bounds of operations and loop trip counts.
+
+Each floating point operation has a documented error bound in ULPs (`vkjit.ir.ops`: 0.5 for + - *, 2.5 for / and sqrt,
+4 for exp...). They are added along the longest path through the kernel, loops weighted by their trip counts:
+
+    relative = 2 * sum(ulp(op) * eps(type of op)) + eps(output type)
+
+The factor 2 accounts for rounding on both sides. This bound is relative to the result, which is valid if nothing
+cancels. If elements exceed it, the kernel is run again in the interpreter with every rounding operation perturbed by
+its bound (four runs in one direction each, four at random), and the measured spread widens the bound:
+
+    |found - expected| <= relative * |expected| + 8 * spread + smallest normal number
+
+`tolerance` computes the first formula for a given number of operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vkjit import dtypes
+from vkjit.dtypes import DType
+from vkjit.errors import ArgumentError
+from vkjit.frontend.signature.annotations import dtype_of
+from vkjit.ir.core import Module, Op, Region
+from vkjit.ir.ops import OPS
+from vkjit.ir.rewrite import LOOPS, clone_module
+from vkjit.passes.analysis.trip_bound import Intervals, TripBound
+from vkjit.passes.lowering.lower_exits import LowerExits
+from vkjit.passes.transforms.inline import Inline
+
+from ..execution.accumulations import SUMS, roundings
+from ..execution.shadow import epsilon
+
+__all__ = [
+    "SPREAD_FACTOR",
+    "ErrorBudget",
+    "Tolerance",
+    "as_tolerance",
+    "rounded_operations",
+    "smallest_normal",
+    "tolerance",
+]
+
+SPREAD_FACTOR = 8.0
+"""Factor on the measured spread."""
+
+_SUBGROUP_LEVELS = 7
+"""Levels of additions in a subgroup reduction of up to 128 lanes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """A bound: |found - expected| <= relative * |expected| + absolute."""
+
+    relative: float
+    absolute: float = 0.0
+
+    def allowed(self, expected: Any) -> Any:
+        """Return the bound for each element."""
+        with np.errstate(all="ignore"):
+            magnitude = np.where(np.isfinite(expected), np.abs(expected), 0.0)
+        return self.relative * magnitude + self.absolute
+
+
+def smallest_normal(dtype: DType) -> float:
+    """Return the smallest number that no device flushes to zero."""
+    return float(np.finfo(np.float32 if dtype is dtypes.bf16 else dtype.numpy).tiny)
+
+
+def tolerance(
+    dtype: Any, length: int = 1, *, operations: Sequence[str] = ("mul", "add"), ulp: float | None = None
+) -> Tolerance:
+    """Return the tolerance for `length` repetitions of `operations` in `dtype`; the module docstring has the formula.
+
+    operations: names in the op table ("add", "mul", "div", "sqrt", "exp"...). ulp: the error of one repetition in
+    ULPs, replacing their sum. For a sum of n terms, use `length=n, operations=["add"]`. Integers have no tolerance.
+    """
+    kind = dtype_of(dtype) or (dtype if isinstance(dtype, DType) else None)
+    if kind is None:
+        raise ArgumentError(f"tolerance: {dtype!r} is no element type")
+    if not kind.is_float:
+        return Tolerance(0.0)
+    if length < 0:
+        raise ArgumentError(f"tolerance: length is {length}, expected at least 0")
+    per_round = sum(_ulp_of(name) for name in operations) if ulp is None else float(ulp)
+    eps = epsilon(kind)
+    return Tolerance(2 * length * per_round * eps + eps, smallest_normal(kind))
+
+
+def _ulp_of(name: str) -> float:
+    ulp = OPS[name].ulp if name in OPS else None
+    if ulp is None:
+        bounded = ", ".join(sorted(n for n, r in OPS.items() if r.ulp is not None))
+        raise ArgumentError(f"tolerance: {name!r} has no error bound; those that have one: {bounded}")
+    return float(ulp)
+
+
+def as_tolerance(given: Any) -> Tolerance | None:
+    """Convert the user's `tolerance=`: a relative bound, a (relative, absolute) pair or a Tolerance."""
+    if given is None or isinstance(given, Tolerance):
+        return given
+    if isinstance(given, (int, float)) and not isinstance(given, bool):
+        return Tolerance(float(given))
+    if isinstance(given, tuple) and len(given) == 2:
+        return Tolerance(float(given[0]), float(given[1]))
+    raise ArgumentError(
+        f"tolerance is {given!r}: expected a relative bound, a (relative, absolute) pair or a Tolerance"
+    )
+
+
+def rounded_operations(module: Module) -> set[str]:
+    """Return the names of the module's elementwise floating point operations and of all others that round."""
+    ops = (op for function in module.all_functions() for op in function.body.walk())
+    return {op.name for op in ops if (_type_of(op) is not None and OPS[op.name].elementwise) or _cost(op, 1) > 0}
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part of the longest path.
+
+    Its cost is `fixed`, plus `per_invocation` (atomics) times the number of invocations, plus the parts `inside` times
+    the trip count `rounds` (None: 1), plus the most expensive of `choices`.
+    """
+
+    fixed: float = 0.0
+    per_invocation: float = 0.0
+    inside: tuple[_Part, ...] = ()
+    choices: tuple[_Part, ...] = ()
+    rounds: TripBound | None = None
+    unknown: bool = False
+
+
+class ErrorBudget:
+    """The accumulated error of a module along its longest path, as a function of the sizes."""
+
+    def __init__(self, module: Module) -> None:
+        flat = Inline().run(LowerExits().run(clone_module(module)))
+        self._intervals = Intervals(flat.kernel)
+        self._local = int(np.prod(flat.kernel.attrs.get("local_size", (1, 1, 1))))
+        self._root = self._of_region(flat.kernel.body)
+
+    def evaluate(
+        self, extents: Mapping[int, Sequence[int]], scalars: Mapping[int, int], groups: tuple[int, int, int]
+    ) -> float | None:
+        """Return the sum of ulp * eps for these sizes; None if a loop's trip count can't be bounded.
+
+        `extents` and `scalars` are keyed by the index of the kernel's parameter.
+        """
+        invocations = int(np.prod(groups)) * self._local
+
+        def value(part: _Part) -> float:
+            if part.unknown:
+                raise KeyError
+            total = part.fixed + part.per_invocation * invocations + sum(map(value, part.inside))
+            total += max(map(value, part.choices), default=0.0)
+            return total if part.rounds is None else total * max(part.rounds.evaluate(extents, scalars, groups), 0)
+
+        try:
+            return value(self._root)
+        except (KeyError, IndexError):
+            return None
+
+    def _of_region(self, region: Region) -> _Part:
+        fixed, shared, inside = 0.0, 0.0, []
+        for op in region.ops:
+            if op.name == "atomic":
+                shared += _cost(op, 1)
+            elif not op.regions:
+                fixed += _cost(op, 1)
+            else:
+                part = self._of_structured(op)
+                if part is not None:
+                    inside.append(part)
+        return _Part(fixed, shared, tuple(inside))
+
+    def _of_structured(self, op: Op) -> _Part | None:
+        parts = tuple(p for p in map(self._of_region, op.regions) if p != _Part())
+        if not parts:
+            return None
+        if op.name not in LOOPS:
+            return _Part(choices=parts)
+        rounds = self._intervals.trips(op)
+        return _Part(inside=parts, rounds=rounds) if rounds is not None else _Part(unknown=True)
+
+
+def _type_of(op: Op) -> DType | None:
+    """Return the floating point type of an operation's result, if it has one."""
+    dtype = getattr(op.results[0].type, "dtype", None) if op.results else None
+    return dtype if isinstance(dtype, DType) and dtype.is_float else None
+
+
+def _cost(op: Op, invocations: int) -> float:
+    """Return ulp * eps of one operation."""
+    dtype = _type_of(op)
+    if dtype is None:
+        return 0.0
+    if op.name == "atomic":
+        return 0.5 * epsilon(dtype) * invocations if op.attrs.get("op") in ("add", "sub") else 0.0
+    if op.name in ("sg_reduce", "sg_scan"):
+        return 0.5 * _SUBGROUP_LEVELS * epsilon(dtype) if op.attrs.get("op") in ("add", "mul") else 0.0
+    if op.name in SUMS:
+        return 0.5 * roundings(op) * epsilon(dtype)
+    if op.name == "cast":
+        return 0.5 * epsilon(dtype)
+    return float(OPS[op.name].ulp or 0.0) * epsilon(dtype)

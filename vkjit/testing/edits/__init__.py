@@ -1,0 +1,1 @@
+"""Edits of a kernel's source: mutations, repairs, and the kernels compiled from edited source."""

@@ -1,0 +1,77 @@
+"""Edits of a kernel's grid: one more workgroup along an axis, or axes in reverse order.
+
+Only grids given by `groups=` in the decorator are edited, if its text is a number, a tuple, or a lambda that returns
+one.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from vkjit.frontend.source import FunctionSource, source_of
+from vkjit.launch.kernel import Kernel
+
+from .edit import Edit, replaced
+from .mutations import text_of
+
+__all__ = ["grids"]
+
+Grid = Any
+Change = Callable[[Grid], Grid]
+
+
+def grids(kernel: Kernel) -> Iterator[tuple[Edit, Kernel]]:
+    """Yield the edits with the kernels they produce, those with one more workgroup first."""
+    source = source_of(kernel.spec.fn)
+    node = _groups(source)
+    given = kernel._groups
+    if node is None or given is None:
+        return
+    for edit, change in _changes(source, node):
+        groups = _changed(given, change) if callable(given) else change(given)
+        yield edit, kernel.variant(groups=groups)
+
+
+def _groups(source: FunctionSource) -> ast.expr | None:
+    """Return the expression of `groups=`, the body for a lambda."""
+    for decorator in source.node.decorator_list:
+        for keyword in decorator.keywords if isinstance(decorator, ast.Call) else ():
+            if keyword.arg == "groups":
+                value = keyword.value
+                value = value.body if isinstance(value, ast.Lambda) else value
+                return None if isinstance(value, ast.Name) else value
+    return None
+
+
+def _changes(source: FunctionSource, node: ast.expr) -> Iterator[tuple[Edit, Change]]:
+    if not isinstance(node, ast.Tuple):
+        yield replaced("grid", node, source.lines, _one_more(source, node)), lambda grid: grid + 1
+        return
+    for axis, item in enumerate(node.elts):
+        yield replaced("grid", item, source.lines, _one_more(source, item)), functools.partial(_longer, axis)
+    texts = [text_of(source.lines, item) for item in node.elts]
+    if len(set(texts)) > 1:
+        turned = f"({', '.join(reversed(texts))})"
+        yield replaced("grid", node, source.lines, turned), lambda grid: tuple(reversed(grid))
+
+
+def _one_more(source: FunctionSource, node: ast.expr) -> str:
+    text = text_of(source.lines, node)
+    return f"{text} + 1" if isinstance(node, (ast.BinOp, ast.Call, ast.Subscript)) else f"({text}) + 1"
+
+
+def _longer(axis: int, grid: Grid) -> Grid:
+    return (*grid[:axis], grid[axis] + 1, *grid[axis + 1 :])
+
+
+def _changed(given: Callable[..., Any], change: Change) -> Callable[..., Any]:
+    """Wrap the function that computes the grid to change its result; it takes the same arguments."""
+
+    @functools.wraps(given)
+    def groups(**named: Any) -> Any:
+        return change(given(**named))
+
+    return groups

@@ -1,0 +1,31 @@
+"""Create a mutant: a kernel compiled from edited source that keeps the source locations of the original."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from vkjit.frontend import DeviceFunction
+from vkjit.frontend.source import edited, source_of
+from vkjit.launch.kernel import Kernel
+
+from .device_functions import with_inner
+from .edit import Edit, changed_lines
+
+__all__ = ["mutant"]
+
+
+def mutant(kernel: Kernel, edit: Edit, inside: DeviceFunction | None = None) -> Kernel:
+    """Return the edited kernel, with the same launch options and signature.
+
+    `inside`: the device function to edit instead of the kernel. Raises CompileError if the edited source doesn't
+    parse.
+    """
+    changed: Any = kernel.spec.fn if inside is None else inside.fn
+    function = edited(changed, changed_lines(source_of(changed).lines, edit))
+    if inside is not None:
+        function = with_inner(kernel.spec.fn, inside, DeviceFunction(function, inside.scope))
+    changed_kernel = kernel.variant(function)
+    changed_kernel.spec = replace(kernel.spec, fn=function)
+    changed_kernel._forget()
+    return changed_kernel

@@ -1,0 +1,1 @@
+"""Execution of a test case on a device, or in the interpreter with instrumentation."""

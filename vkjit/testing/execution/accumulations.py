@@ -1,0 +1,29 @@
+"""Rounding counts of operations that accumulate many terms in an unspecified order: sums of tiles and cooperative
+matrices.
+
+Each rounding error is at most half an ULP of the sum of the terms' magnitudes.
+"""
+
+from __future__ import annotations
+
+from vkjit.ir.core import Op
+from vkjit.ir.ops import OpName
+from vkjit.ir.types import Matrix, Tile
+
+__all__ = ["SUMS", "roundings"]
+
+SUMS: frozenset[OpName] = frozenset({"tile_mma", "mat_mma", "tile_reduce", "tile_scan", "mat_map"})
+"""Names of these operations."""
+
+
+def roundings(op: Op) -> int:
+    """Return the number of roundings per result: two per term of a matrix product, one per term of a sum or product.
+
+    It is 0 for min, max, sign changes and the like.
+    """
+    first = op.operands[0].type
+    if op.name in ("tile_mma", "mat_mma"):
+        return 2 * (first.shape[1] if isinstance(first, Tile) else first.columns if isinstance(first, Matrix) else 1)
+    if op.attrs["op"] not in ("add", "sub", "mul"):
+        return 0
+    return first.shape[op.attrs["axis"]] if isinstance(first, Tile) else 1

@@ -1,0 +1,310 @@
+"""Run a case on one device under one schedule, in memory with known contents.
+
+Each array has its own buffer with redzones; outputs are filled with poison before the launch. An `Outcome` holds the
+outputs and the bytes changed outside the arrays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vkjit.backends.interp.runtime.device import INTERPRETER_CAPS, InterpreterDevice
+from vkjit.backends.selection import device as open_device, use_device
+from vkjit.errors import ArgumentError
+from vkjit.launch.kernel import Kernel
+from vkjit.runtime.device import Buffer, Device, DeviceArray
+from vkjit.runtime.dispatch_cache import renew
+from vkjit.runtime.sanitizer_reports import DEFAULT_CHECKS, SanitizerReport, checks_of
+
+from ..cases.aliasing import pairs_of
+from ..cases.case import ArrayInput, Case, array, decode, encode, storage_of
+from ..cases.composites import for_launch, plain_layouts, taken_apart, whole
+from ..cases.layouts import image, strays, view_of
+from ..cases.schedules import PLAIN, Schedule, variant
+
+__all__ = ["POISONS", "Executor", "Outcome", "executors", "run", "run_sanitized"]
+
+interpreter_factory: ContextVar[Callable[[], InterpreterDevice]] = ContextVar(
+    "interpreter_factory", default=InterpreterDevice
+)
+"""A function that creates the interpreters that checks run on."""
+
+POISONS = (0xFF, 0x3C)
+"""Fill bytes of outputs before a launch: NaN and -1, or small numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The result of a launch.
+
+    `raw`: outputs in their memory representation, in logical shape. `strays`: arrays outside which the kernel wrote,
+    with offsets in elements from the array's first one. `poison`: the byte that filled the outputs before.
+    """
+
+    raw: Mapping[str, npt.NDArray[Any]]
+    strays: Mapping[str, list[int]]
+    poison: int
+
+    def untouched(self, name: str) -> npt.NDArray[np.bool_]:
+        """Return a mask of an Out's elements that still hold the poison."""
+        raw = self.raw[name]
+        pattern = np.frombuffer(bytes([self.poison]) * raw.itemsize, raw.dtype)[0]
+        if raw.dtype.kind == "f":
+            bits = np.dtype(f"u{raw.itemsize}")
+            return np.asarray(raw.view(bits) == pattern.view(bits))
+        return np.asarray(raw == pattern)
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Arguments on a device: the arrays' initial bytes with redzones, their buffers, and the launch arguments."""
+
+    before: Mapping[str, npt.NDArray[np.uint8]]
+    buffers: Mapping[str, Buffer]
+    values: Mapping[str, Any]
+
+    def read(self, device: Device) -> dict[str, npt.NDArray[np.uint8]]:
+        """Return the current contents of the buffers."""
+        after = {name: np.empty_like(data) for name, data in self.before.items()}
+        for name, buffer in self.buffers.items():
+            device.read(buffer, 0, after[name])
+        return after
+
+
+@dataclass(slots=True)
+class Executor:
+    """A device with the variants of one kernel compiled for it. `another` creates another interpreter of its kind."""
+
+    kernel: Kernel
+    device: Device
+    groups: Any = None
+    another: Callable[[], InterpreterDevice] = InterpreterDevice
+    _variants: dict[tuple[Any, ...], Kernel] = field(default_factory=dict)
+    _sanitized: dict[tuple[Any, ...], tuple[Kernel, list[SanitizerReport]]] = field(default_factory=dict)
+    _cutting: dict[int, InterpreterDevice] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The device's name."""
+        return self.device.name
+
+    @property
+    def interpreted(self) -> bool:
+        """True for the reference interpreter."""
+        return isinstance(self.device, InterpreterDevice)
+
+    def sanitized(
+        self, case: Case, schedule: Schedule = PLAIN, poison: int = POISONS[0], checks: Sequence[str] = DEFAULT_CHECKS
+    ) -> tuple[Outcome, list[SanitizerReport]]:
+        """Launch with the sanitizer; returns the outcome and the reports. Raises what the launch raises."""
+        key = (schedule, tuple(checks))
+        if key not in self._sanitized:
+            found: list[SanitizerReport] = []
+            self._sanitized[key] = (variant(self.kernel, schedule, sanitize=tuple(checks), found=found), found)
+        kernel, reports = self._sanitized[key]
+        reports.clear()
+        outcome = self._run(kernel, case, schedule, poison)
+        return outcome, list(reports)
+
+    def run(self, case: Case, schedule: Schedule = PLAIN, poison: int = POISONS[0]) -> Outcome:
+        """Launch and wait. Raises what the launch raises: KernelError for errors reported by the kernel."""
+        return self._run(self._variant(schedule), case, schedule, poison)
+
+    def _run(self, kernel: Kernel, case: Case, schedule: Schedule, poison: int) -> Outcome:
+        device = self._device_for(schedule)
+        with self.placed(case, device, poison) as placed:
+            with _scheduled(device, schedule), contextlib.redirect_stdout(io.StringIO()):
+                self._launch(kernel, device, placed.values, case)
+                device.synchronize()
+            return self._collect(case, placed.before, placed.read(device), poison)
+
+    @contextlib.contextmanager
+    def placed(self, case: Case, device: Device, poison: int = POISONS[0]) -> Iterator[Placed]:
+        """Allocate and fill the case's arguments on the device for the duration of the block."""
+        before = {n: _bytes_of(a, poison) for n, a in case.arrays().items()}
+        before.update({two: before[one] for one, two in case.aliases})
+        shared = {two: one for one, two in case.aliases}
+        buffers = {n: device.allocate(len(data)) for n, data in before.items() if n not in shared}
+        buffers.update({two: buffers[one] for two, one in shared.items()})
+        try:
+            for name, data in before.items():
+                device.write(buffers[name], 0, data)
+            values = dict(case.arguments)
+            for name, given in case.arrays().items():
+                placement = given.layout.place(given.shape)
+                offset = placement.first * given.dtype.itemsize
+                values[name] = DeviceArray(buffers[name], offset, given.dtype, given.shape, placement.strides)
+            yield Placed(before, buffers, values)
+        finally:
+            for buffer in buffers.values():
+                buffer.close()
+
+    def _launch(self, kernel: Kernel, device: Device, values: Mapping[str, Any], case: Case) -> None:
+        groups = self.groups
+        if callable(groups):
+            from ..cases.reference import call_by_name
+
+            given = for_launch(kernel.expanded_spec, case.arguments)
+            groups = call_by_name(groups, {**given, "dev": device}, "groups=")
+        launch = kernel if groups is None else kernel[groups]
+        with use_device(device):
+            launch(**for_launch(kernel.expanded_spec, values))
+
+    def _variant(self, schedule: Schedule) -> Kernel:
+        key = (schedule.local, schedule.strict, schedule.debug, schedule.optimisation, schedule.vector_width)
+        if key not in self._variants:
+            self._variants[key] = variant(self.kernel, schedule)
+        return self._variants[key]
+
+    def _device_for(self, schedule: Schedule) -> Device:
+        """Return the device, or an interpreter with a limited grid if the schedule splits grids."""
+        if schedule.most_groups is None or not self.interpreted:
+            return self.device
+        if schedule.most_groups not in self._cutting:
+            interpreter = self.another()
+            interpreter.caps = replace(INTERPRETER_CAPS, max_groups=(schedule.most_groups,) * 3)
+            self._cutting[schedule.most_groups] = interpreter
+        return self._cutting[schedule.most_groups]
+
+    def _collect(self, case: Case, before: Mapping[str, Any], after: Mapping[str, Any], poison: int) -> Outcome:
+        raw, beside = {}, {}
+        written = {p.name for p in self.kernel.expanded_spec.params if p.kind == "array" and p.mode != "in"}
+        reached = written | {one for one, two in case.aliases if two in written}
+        for name, given in case.arrays().items():
+            current = after[name]
+            if np.array_equal(current, before[name]) and name not in written:
+                continue
+            storage = storage_of(given.dtype)
+            if name in reached - written:
+                continue  # checked under the aliasing output's name
+            wrong = strays(current, before[name], given.layout, given.shape, storage)
+            if wrong:
+                beside[name] = wrong
+            if name in written:
+                placement = given.layout.place(given.shape)
+                whole = view_of(current, placement, given.shape, storage) if 0 not in given.shape else None
+                raw[name] = np.zeros(given.shape, storage) if whole is None else np.array(whole)
+        return Outcome(raw, beside, poison)
+
+
+@contextlib.contextmanager
+def _scheduled(device: Device, schedule: Schedule) -> Iterator[None]:
+    """Apply the settings of a schedule that the device and the environment hold, and restore them afterwards."""
+    saved, caps = os.environ.get("VKJIT_OPT"), device.caps
+    if schedule.optimisation is not None:
+        os.environ["VKJIT_OPT"] = str(schedule.optimisation)
+    if isinstance(device, InterpreterDevice):
+        device.order = schedule.order
+        sizes = INTERPRETER_CAPS.subgroup_sizes if schedule.subgroup_size is None else (schedule.subgroup_size,)
+        device.caps = replace(device.caps, subgroup_sizes=sizes)
+    elif caps.kind == "llvm-cpu" and schedule.vector_width is not None:
+        device.caps = replace(caps, subgroup_sizes=(schedule.vector_width,))
+        renew(device)
+    try:
+        yield
+    finally:
+        if device.caps is not caps and caps.kind == "llvm-cpu":
+            device.caps = caps
+            renew(device)
+        if schedule.optimisation is not None:
+            if saved is None:
+                del os.environ["VKJIT_OPT"]
+            else:
+                os.environ["VKJIT_OPT"] = saved
+
+
+def _bytes_of(given: ArrayInput, poison: int) -> npt.NDArray[np.uint8]:
+    values = None if given.values is None else encode(given.distinct, given.dtype)
+    return image(values, given.layout, given.shape, storage_of(given.dtype), poison)
+
+
+def executors(kernel: Kernel, specs: Any, groups: Any = None) -> list[Executor]:
+    """Create an executor per device, the interpreter first, since it reports errors that could crash a driver.
+
+    `specs`: indices, names or devices; None: the interpreter and the default device. The interpreter is a new one, so
+    that its settings can be changed.
+    """
+    if specs is None:
+        opened = [open_device("interpreter"), open_device(None)]
+    else:
+        opened = [open_device(s) for s in (specs if isinstance(specs, (list, tuple)) else [specs])]
+    if not opened:
+        raise ArgumentError("devices: the list is empty")
+    distinct = list(dict.fromkeys(opened))
+    interpreted = any(d.caps.kind == "interpreter" for d in distinct)
+    make = interpreter_factory.get()
+    result = [Executor(kernel, make(), groups, make)] if interpreted else []
+    return result + [Executor(kernel, d, groups) for d in distinct if d.caps.kind != "interpreter"]
+
+
+def run(
+    kernel: Kernel,
+    arguments: Mapping[str, Any] | Case,
+    *,
+    device: Any = None,
+    schedule: Schedule = PLAIN,
+    groups: Any = None,
+    poison: int = POISONS[0],
+    aliases: Sequence[tuple[str, str]] = (),
+) -> dict[str, npt.NDArray[Any]]:
+    """Run the kernel once with redzones and return its outputs by name, structs both whole and in parts (`p`, `p.x`).
+
+    arguments: by parameter name; arrays from `vk.testing.array(...)` or NumPy, structured ones for structs (or their
+    parts by name, `p.x`); numbers for scalars. device: an index, a name or a device (default: the default device).
+    poison: the byte that fills Outs before the launch. aliases: pairs of names whose arrays share the memory of the
+    first.
+
+    Raises the errors that the kernel reports, and ArgumentError if it writes outside its arrays.
+    """
+    case = _case_of(kernel, arguments, aliases)
+    outcome = _executor_of(kernel, device, groups).run(case, schedule, poison)
+    if outcome.strays:
+        name, places = next(iter(outcome.strays.items()))
+        raise ArgumentError(f"{kernel.name} wrote outside of {name}, {places[0]} elements from its first one")
+    outputs = {name: decode(raw, case.arguments[name].dtype) for name, raw in outcome.raw.items()}
+    return {**outputs, **whole(kernel.expanded_spec, outputs)}
+
+
+def run_sanitized(
+    kernel: Kernel,
+    arguments: Mapping[str, Any] | Case,
+    *,
+    device: Any = "interpreter",
+    groups: Any = None,
+    aliases: Sequence[tuple[str, str]] = (),
+    checks: bool | str | Sequence[str] | None = None,
+) -> list[SanitizerReport]:
+    """Run the kernel once under the sanitizer and return its reports. The arguments are those of `run`.
+
+    Raises the errors that the kernel itself reports, such as a failed assert.
+    """
+    case = _case_of(kernel, arguments, aliases)
+    selected = checks_of(True if checks is None else checks)
+    return _executor_of(kernel, device, groups).sanitized(case, replace(PLAIN, debug=True), POISONS[0], selected)[1]
+
+
+def _case_of(kernel: Kernel, arguments: Mapping[str, Any] | Case, aliases: Sequence[tuple[str, str]]) -> Case:
+    if isinstance(arguments, Case):
+        return arguments
+    spec = kernel.expanded_spec
+    given = {part: v for name, value in arguments.items() for part, v in taken_apart(spec, name, value).items()}
+    plain = plain_layouts(spec)
+    inputs = {n: array(v) if isinstance(v, np.ndarray) and v.ndim else v for n, v in given.items()}
+    inputs.update(
+        {n: replace(inputs[n], layout=plain[n]) for n, v in given.items() if n in plain and isinstance(v, np.ndarray)}
+    )
+    return Case({}, {}, inputs, pairs_of(kernel.spec, aliases))
+
+
+def _executor_of(kernel: Kernel, device: Any, groups: Any) -> Executor:
+    opened = open_device(device)
+    return Executor(kernel, InterpreterDevice() if opened.caps.kind == "interpreter" else opened, groups)

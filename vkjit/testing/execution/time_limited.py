@@ -1,0 +1,94 @@
+"""Time-limited interpretation, since modified kernels may not terminate.
+
+Inside `with impatient(seconds)`, checks interpret kernels on devices that raise EndlessError after the deadline, on
+entry to the next region, such as a loop iteration. The block's `Clock` can be restarted for each piece of work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from vkjit.backends.interp.codegen.compile import FunctionCompiler, ProgramCompiler
+from vkjit.backends.interp.codegen.engine import Program
+from vkjit.backends.interp.runtime.device import InterpreterDevice, InterpreterKernel
+from vkjit.backends.selection import use_device
+from vkjit.errors import KernelError
+from vkjit.ir.core import Function, Module, Region
+from vkjit.runtime.artifact import KernelArtifact
+
+from .run import interpreter_factory
+
+__all__ = ["Clock", "EndlessError", "impatient"]
+
+
+class EndlessError(KernelError):
+    """The kernel exceeded its time limit."""
+
+
+@dataclass(slots=True)
+class Clock:
+    """A deadline, in seconds of the thread's CPU time."""
+
+    deadline: float
+
+    def restart(self, seconds: float) -> None:
+        """Set the deadline to `seconds` from now."""
+        self.deadline = time.thread_time() + seconds
+
+
+class _FunctionCompiler(FunctionCompiler):
+    """A function compiler whose regions check the deadline on entry."""
+
+    clock: Clock
+
+    def region(self, region: Region) -> Any:
+        run, clock = super().region(region), self.clock
+
+        def watched(frame: Any, mask: Any) -> Any:
+            if time.thread_time() > clock.deadline:
+                raise EndlessError("the kernel goes on for too long")
+            return run(frame, mask)
+
+        return watched
+
+
+class _ProgramCompiler(ProgramCompiler):
+    clock: Clock
+
+    def compiler(self, function: Function) -> FunctionCompiler:
+        inner = _FunctionCompiler(self, function)
+        inner.clock = self.clock
+        return inner
+
+
+class _TimeLimitedDevice(InterpreterDevice):
+    """An interpreter device with a deadline."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self.clock = clock
+
+    def load(self, artifact: KernelArtifact) -> InterpreterKernel:
+        module: Module = artifact.code
+        program = Program(module)
+        compiler = _ProgramCompiler(module)
+        compiler.clock = self.clock
+        program._code = compiler.kernel()
+        return InterpreterKernel(artifact, program)
+
+
+@contextlib.contextmanager
+def impatient(seconds: float) -> Iterator[Clock]:
+    """Limit the total time of interpreted kernels inside the block, in seconds, until the `Clock` is restarted."""
+    clock = Clock(0.0)
+    clock.restart(seconds)
+    token = interpreter_factory.set(lambda: _TimeLimitedDevice(clock))
+    try:
+        with use_device(_TimeLimitedDevice(clock)):
+            yield clock
+    finally:
+        interpreter_factory.reset(token)

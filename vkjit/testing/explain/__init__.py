@@ -1,0 +1,1 @@
+"""Explanation of failures: provenance, localization, suggested fixes and reproducers."""

@@ -1,0 +1,84 @@
+"""Files that describe a failure, to investigate it on another machine.
+
+`NAME.py` reproduces the failure, `NAME.txt` holds its message and describes the machine, `NAME.ir.txt` holds the IR
+after each pass, and `NAME.spv` the SPIR-V.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from vkjit.api.inspection import Inspection, inspect
+from vkjit.backends.selection import device as open_device, devices
+from vkjit.errors import VkjitError
+from vkjit.launch.kernel import Kernel
+from vkjit.runtime.device import DeviceCaps
+
+from ..cases.schedules import variant
+from ..execution.run import Executor
+from ..search.finding import Finding
+
+__all__ = ["write_files"]
+
+
+def write_files(folder: Path, kernel: Kernel, finding: Finding, groups: Any, text: str, script: str) -> list[Path]:
+    """Write the artifacts to `folder` and return their paths.
+
+    Files that can't be produced, for example because no device supports the kernel's types, are left out; `NAME.txt`
+    says why.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    name = re.sub(r"\W+", "_", kernel.name)
+    paths = [folder / f"{name}.py"]
+    paths[0].write_text(script, encoding="utf-8")
+    notes = []
+    try:
+        inspected = _inspected(kernel, finding, groups)
+        paths.append(folder / f"{name}.ir.txt")
+        paths[-1].write_text(str(inspected), encoding="utf-8")
+        title, caps = _target(finding)
+        code = _spirv(kernel, inspected.signature, caps)
+        paths.append(folder / f"{name}.spv")
+        paths[-1].write_bytes(code)
+        notes.append(f"{name}.spv: {len(code)} bytes for {title}; spirv-dis shows it")
+    except VkjitError as error:
+        notes.append(f"no code: {error}")
+    paths.append(folder / f"{name}.txt")
+    paths[-1].write_text("\n".join([text, "", *notes, "", _machine()]), encoding="utf-8")
+    return paths
+
+
+def _inspected(kernel: Kernel, finding: Finding, groups: Any) -> Inspection:
+    """Inspect the kernel as it was launched, but without the debug mode that the search may have chosen itself."""
+    schedule = replace(finding.schedule, debug=None)
+    executor = Executor(kernel, open_device(finding.executor), groups)
+    with executor.placed(finding.case, executor.device) as placed:
+        return inspect(variant(kernel, schedule), **placed.values)
+
+
+def _target(finding: Finding) -> tuple[str, DeviceCaps]:
+    """Return the name and caps of a Vulkan device: the one that failed, else the first one, else a generic default."""
+    candidates = [info for info in devices() if info.kind not in ("interpreter", "llvm-cpu") and not info.missing]
+    chosen = next((info for info in candidates if info.name == finding.executor), candidates[0] if candidates else None)
+    if chosen is not None and chosen.caps is not None:
+        return chosen.name, chosen.caps
+    from vkjit.passes.registry import PLAIN_DEVICE
+
+    return "a device as most are", PLAIN_DEVICE
+
+
+def _spirv(kernel: Kernel, signature: Any, caps: DeviceCaps) -> bytes:
+    from vkjit.compiler import driver
+
+    code = driver.compile_kernel(kernel.expanded_spec, signature, caps).code
+    return bytes(code)
+
+
+def _machine() -> str:
+    """Return the output of `python -m vkjit info`."""
+    from vkjit.api import environment
+
+    return environment.describe(environment.gather()) + "\n"

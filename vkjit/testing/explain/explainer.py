@@ -1,0 +1,183 @@
+"""Turn a finding into a `CheckFailure`.
+
+Shrinks the case, looks for larger ones that fail in the same way, locates the bug, and proposes a repair or a missing
+precondition.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from vkjit.backends.interp.runtime.device import INTERPRETER_CAPS
+from vkjit.errors import ArgumentError, BoundsError, CompileError, KernelError
+from vkjit.launch.kernel import Kernel
+
+from ..cases.case import Case
+from ..cases.schedules import PLAIN, Schedule
+from ..execution.run import executors
+from ..generate.block_sizes import MOST_CASES
+from ..generate.directed import directed_cases
+from ..search.finding import Finding
+from ..search.search import Search
+from ..shrink.shrinker import grown, minimise
+from . import provenance
+from .failures import CheckFailure, Origin
+from .localize import ALL, FINITE, Mend, guards_of, mend
+from .preconditions import Hints
+from .screening import is_still_wrong
+
+__all__ = ["Explainer"]
+
+_REPAIR_CASES = 24
+"""Directed cases that a candidate repair has to pass, beside the failing ones, before a search confirms it."""
+
+_MAX_REPAIR_ELEMENTS = 1 << 12
+
+_EVIDENCE_EXAMPLES = 40
+"""Number of inputs of a search that confirms a repair or a hint."""
+
+
+class Explainer:
+    """A builder of `CheckFailure`s from the findings of a search."""
+
+    def __init__(self, search: Search) -> None:
+        self.search = search
+        self.kernel = search.kernel
+        self.drawing = search.drawing
+        self.settings = search.settings
+
+    def failure(self, finding: Finding) -> CheckFailure:
+        """Shrink a finding and return the failure that describes it."""
+        search, shadow = self.search, self.search.examiner.shadow
+        finding = minimise(finding, self.drawing, lambda case, schedule: search.again(finding, case, schedule))
+        self._look_for_larger(finding)
+        stores = tuple(provenance.stores(self.kernel, shadow, finding))
+        origin = Origin(
+            provenance.writer(shadow, finding),
+            stores,
+            tuple(guards_of(self.kernel, stores)) if finding.kind == "unwritten" else (),
+            self._find_repair(finding) if _is_repairable(finding) else None,
+            tuple(provenance.nan_losses(shadow, finding)),
+            tuple(provenance.births(shadow, finding)),
+        )
+        hint = self._find_hint(finding) or self._subgroups(finding)
+        failure = CheckFailure(self.kernel, finding, origin, search.larger, search.groups, hint, search.seed)
+        if self.settings["script"] is not None:
+            failure.write_script(self.settings["script"])
+        return failure
+
+    def _find_repair(self, finding: Finding) -> Mend | None:
+        """Find a small edit of the kernel that makes it pass all cases at hand and those of another search.
+
+        Without a reference or properties, only edits that preserve correct results are tried.
+        """
+        cases = [finding.case, *(f.case for f in self.search.larger)]
+        directed = itertools.islice(directed_cases(self.drawing), _REPAIR_CASES + MOST_CASES)
+        cases += [case for case in directed if case.size() <= _MAX_REPAIR_ELEMENTS][:_REPAIR_CASES]
+        odd = [case for case in cases if not case.is_finite()]
+        finite = [case for case in cases if case.is_finite()]
+
+        def passes(kernel: Kernel) -> str:
+            only = executors(kernel, "interpreter", self.search.groups)
+            if is_still_wrong(only[0], finding):
+                return ""
+            examiner = self.search.examiner_of(kernel, only)
+            schedules = {e.name: finding.schedule for e in only}
+
+            def right(some: list[Case]) -> bool:
+                return all(examiner.examine(case, schedules) is None for case in some)
+
+            if finding.case.is_finite():
+                return "" if not right(finite) else ALL if right(odd) else FINITE
+            return ALL if right(cases) else ""
+
+        def confirmed(kernel: Kernel, which: str) -> bool:
+            return self._search_with(kernel, {} if which == ALL else {"special": False}) is None
+
+        schedule = replace(finding.schedule, optimisation=None, debug=None)
+        finding = replace(finding, schedule=schedule)
+        with contextlib.suppress(CompileError, ArgumentError, KernelError):
+            if passes(self.kernel):
+                return None
+            knows = self.search.reference is not None or bool(
+                self.search.judges
+            )  # otherwise, a kernel that does nothing would pass, since it agrees with itself
+            return mend(self.kernel, passes, confirmed, preserving=not knows)
+        return None
+
+    def _find_hint(self, finding: Finding) -> str:
+        """Return a hint about a missing precondition, if the inputs cause the failure."""
+
+        def examine(case: Case) -> Finding | None:
+            schedules = dict.fromkeys((e.name for e in self.search.examiner.executors), PLAIN)
+            return self.search.examiner.examine(case, {**schedules, finding.executor: finding.schedule})
+
+        def searched(changes: Mapping[str, Any]) -> Finding | None:
+            return self._search_with(self.kernel, changes)
+
+        return Hints(self.drawing, self.settings["elements"] or {}, examine, searched).of(finding)
+
+    def _subgroups(self, finding: Finding) -> str:
+        """Return a hint if the failure depends on the subgroup size.
+
+        That is the case if, in the interpreter, the case passes with the default size and fails with that of the
+        failing device.
+        """
+        size, default = self._size_of_subgroups(finding), INTERPRETER_CAPS.subgroup_size
+        if finding.flags is None or size in (None, default) or not self.search.uses_subgroups():
+            return ""
+        only = executors(self.kernel, "interpreter", self.search.groups)
+        examiner = self.search.examiner_of(self.kernel, only)
+        with contextlib.suppress(CompileError, ArgumentError, KernelError):
+            right, wrong = (
+                examiner.examine(finding.case, {only[0].name: Schedule(subgroup_size=s)}) for s in (default, size)
+            )
+            if right is None and wrong is not None and wrong.sort == finding.sort:
+                return (
+                    f"subgroups have {size} invocations here, and with {default} the same input comes out right: sizes differ from "
+                    "device to device, ask for vk.subgroup().size()"
+                )
+        return ""
+
+    def _size_of_subgroups(self, finding: Finding) -> int | None:
+        """Return the subgroup size of the failing launch, if the interpreter supports it."""
+        device = next((e.device for e in self.search.executors if e.name == finding.executor), None)
+        if device is None:
+            return None
+        schedule = finding.schedule
+        own = schedule.subgroup_size if device.caps.kind == "interpreter" else schedule.vector_width
+        size = own if own is not None else device.caps.subgroup_size
+        return size if size in INTERPRETER_CAPS.subgroup_sizes else None
+
+    def _search_with(self, kernel: Kernel, changes: Mapping[str, Any]) -> Finding | None:
+        """Run a short search on a kernel with some settings changed, and return its finding."""
+        few = {"devices": "interpreter", "max_examples": _EVIDENCE_EXAMPLES, "seed": 1, "schedules": False}
+        check = Search(kernel, self.search.reference, None, {**self.settings, **few, **changes})
+        check.examiner.judges = self.search.examiner.judges
+        return check.first()
+
+    def _look_for_larger(self, finding: Finding) -> None:
+        """Collect larger cases that fail in the same way, since they show the pattern of the wrong elements."""
+        if finding.flags is None:
+            return
+        for case in grown(finding.case, self.drawing, self.kernel):
+            found = self.search.again(finding, case, finding.schedule)
+            if found is not None:
+                self.search.larger.append(found)
+
+
+def _is_repairable(finding: Finding) -> bool:
+    """True if editing a single value may fix the failure.
+
+    Races and divergent barriers need more than that, and a disagreement of two runs doesn't show which one is right.
+    """
+    kinds = {r.kind for r in finding.reports}
+    return (
+        (finding.flags is not None and finding.kind != "disagreement")
+        or isinstance(finding.error, BoundsError)
+        or (bool(kinds) and kinds <= {"out_of_bounds"})
+    )

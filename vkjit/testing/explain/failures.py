@@ -1,0 +1,294 @@
+"""The exception that a failing property test raises.
+
+`CheckFailure` is an AssertionError whose attributes describe the failure. Its message shows the smallest failing
+input, the first wrong element, the pattern of wrong elements, the line that wrote it, and a script that reproduces it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vkjit.errors import Loc, render_caret
+from vkjit.launch.kernel import Kernel
+
+from ..cases.case import ArrayInput
+from ..cases.composites import whole
+from ..compare.outputs import ulps_between
+from ..execution.shadow import Write
+from ..generate.dimensions import tiles_of
+from ..search.finding import Finding
+from .localize import Mend
+from .patterns import pattern_of
+from .script import constant_text, number_text, script_of
+
+__all__ = ["CheckFailure"]
+
+_MAX_SHOWN = 16
+"""Number of elements up to which an array is printed in full."""
+
+_SCRIPT_LINES = 60
+"""Number of lines of the script in the message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Provenance of the first wrong element: its last writer, else the stores to the array.
+
+    `guards`: conditions around the stores. `mend`: a repair, if one was found. `nan_losses`, `births`: where NaN is
+    lost, and where NaN or infinities arise.
+    """
+
+    write: Write | None
+    stores: tuple[Loc, ...]
+    guards: tuple[Loc, ...] = ()
+    mend: Mend | None = None
+    nan_losses: tuple[Loc, ...] = ()
+    births: tuple[Loc, ...] = ()
+
+    @property
+    def lines(self) -> tuple[Loc, ...]:
+        """Source locations, the most likely cause first.
+
+        These are the repair, lost NaNs, operations that create infinities or NaN, the last writer (the stores if there
+        is none), and the conditions that guard the stores.
+        """
+        mended = () if self.mend is None else (self.mend.loc,)
+        written = self.stores if self.write is None else (self.write.loc,)
+        return tuple(dict.fromkeys((*mended, *self.nan_losses, *self.births, *written, *self.guards)))
+
+
+class CheckFailure(AssertionError):  # noqa: N818  the kernel failed, not the check
+    """A kernel that fails its property test.
+
+    kind: "sanitizer", "reference", "disagreement", "unwritten", "depends", "outside", "report" or "property".
+    kernel: its name. arguments: the smallest failing input by name (NumPy arrays, structured ones for structs; None for an
+    Out).
+    dims: sizes by name. dtypes: element types by type variable. device, schedule: where it fails.
+    array, index: the first wrong element. found, expected: its values. ulps: their distance. bad, total: number of wrong
+    elements and of all elements.
+    pattern: what the wrong elements have in common. lines: source locations (`Loc`) of the likely cause.
+    reports: the sanitizer's reports.
+    script: a program that reproduces the failure. seed: repeats the search, if one was given. finding: the complete record.
+    """
+
+    def __init__(
+        self, kernel: Kernel, finding: Finding, origin: Origin, larger: Sequence[Finding], groups: Any, hint: str = "",
+        seed: int | None = None,
+    ) -> None:  # fmt: skip
+        self._origin = kernel, groups
+        self.finding = finding
+        self.kind = finding.kind
+        self.kernel = kernel.name
+        self.case = finding.case
+        parts = {n: v.values if isinstance(v, ArrayInput) else v for n, v in finding.case.arguments.items()}
+        self.arguments: dict[str, Any] = whole(kernel.expanded_spec, parts)
+        self.dims = dict(finding.case.dims)
+        self.dtypes = dict(finding.case.dtypes)
+        self.device = finding.executor
+        self.schedule = finding.schedule
+        self.array = finding.array
+        self.error = finding.error
+        self.write, self.mend = origin.write, origin.mend
+        self.origin = origin
+        self.reports = finding.reports
+        self.lines = _lines(finding, origin)
+        self.script = script_of(kernel, finding, groups)
+        self._measure(finding)
+        self.pattern = _pattern(kernel, finding)
+        self.hint = hint
+        self.seed = seed
+        self.larger = _larger(kernel, finding, larger)
+        super().__init__(self._text(kernel))
+
+    def _measure(self, finding: Finding) -> None:
+        flags = finding.flags
+        self.index: tuple[int, ...] | None = None
+        self.bad = self.total = 0
+        self.found: Any = None
+        self.expected: Any = None
+        self.ulps: float | None = None
+        self.allowed: float | None = None
+        if flags is None:
+            return
+        self.bad, self.total = int(flags.sum()), int(flags.size)
+        self.index = tuple(int(i) for i in np.unravel_index(int(np.flatnonzero(flags)[0]), flags.shape))
+        difference = finding.difference
+        if difference is None:
+            return
+        self.found, self.expected = difference.found[self.index].item(), difference.expected[self.index].item()
+        if difference.dtype.is_float:
+            self.ulps = ulps_between(float(self.found), float(self.expected), difference.dtype)
+            self.allowed = float(np.broadcast_to(difference.allowed, difference.found.shape)[self.index])
+
+    def write_script(self, path: str | os.PathLike[str]) -> Path:
+        """Write the script that reproduces the failure and return its path."""
+        target = Path(path)
+        target.write_text(self.script, encoding="utf-8")
+        return target
+
+    def write_artifacts(self, folder: str | os.PathLike[str]) -> list[Path]:
+        """Write the failure's files to a folder, creating it if needed, and return their paths.
+
+        The files are the script, the message with a report on the machine's devices, the kernel's IR after each pass
+        and its SPIR-V.
+        """
+        from .artifacts import write_files
+
+        kernel, groups = self._origin
+        return write_files(Path(folder), kernel, self.finding, groups, str(self), self.script)
+
+    # -- the text
+
+    def _text(self, kernel: Kernel) -> str:
+        parts = [
+            self._headline(),
+            *self._where(),
+            *([f"help: {self.hint}"] if self.hint else []),
+            "smallest failing input:",
+            *_input_lines(kernel, self.finding),
+        ]
+        if self.bad:
+            count = f"{self.bad} of {self.total} elements of {self.array} wrong"
+            parts.append(count + (f": {self.pattern}" if self.pattern else ""))
+        if self.larger:
+            parts.append(self.larger)
+        found_with = "" if self.seed is None else f"; found with seed={self.seed}"
+        parts.append(f"on {self.device}, launched {self.schedule}{found_with}")
+        lines = self.script.rstrip().splitlines()
+        parts.append("as a program (also in .script, or .write_script(path)):")
+        parts += [f"    {line}".rstrip() for line in lines[:_SCRIPT_LINES]]
+        if len(lines) > _SCRIPT_LINES:
+            parts.append(f"    ... {len(lines) - _SCRIPT_LINES} more lines")
+        return "\n".join(parts)
+
+    def _headline(self) -> str:
+        place = f"{self.array}[{', '.join(map(str, self.index))}]" if self.index else self.array
+        texts = {
+            "unwritten": f"no invocation writes {place}, an element of an Out",
+            "depends": f"{place} depends on what the Out held before the launch: it is read before it is written",
+            "outside": f"writes outside of {self.array}, {self._offsets()} elements from its first one",
+            "sanitizer": "\n".join(str(report) for report in self.reports),
+            "report": f"{self.error}",
+            "property": f"{self.error.message if self.error is not None else ''}",
+        }
+        if self.kind in texts:
+            return f"{self.kernel}: {texts[self.kind]}"
+        other = "the reference says" if self.kind == "reference" else f"{self.finding.other} says"
+        text = f"{self.kernel}: {place} is {number_text(self.found)}, {other} {number_text(self.expected)}"
+        if self.ulps is not None and np.isfinite(self.ulps):
+            text += f" ({self.ulps:.3g} ULPs apart; difference allowed: {self.allowed:.3g})"
+        return text
+
+    def _offsets(self) -> str:
+        places = self.finding.offsets
+        return ", ".join(map(str, places[:4])) + ("..." if len(places) > 4 else "")
+
+    def _where(self) -> list[str]:
+        """Return the message's lines about the kernel's source."""
+        mended = [] if self.mend is None else [f"{self.mend}:", _place(self.mend.loc)]
+        if self.error is not None or self.reports:
+            return mended
+        if self.array and self.kind != "outside" and not self.origin.stores:
+            return [f"nothing in the kernel writes {self.array}: it holds what it held before the launch", *mended]
+        if not self.lines:
+            return mended
+        if self.write is not None:
+            x, y, z = self.write.invocation
+            head = f"written by invocation ({x}, {y}, {z}) of workgroup {self.write.group} here:"
+            parts = [head, _place(self.write.loc)]
+        else:
+            parts = [f"{self.array} is written here:", *map(_place, self.origin.stores)]
+        if self.origin.guards:
+            parts += ["only where these let it:", *map(_place, self.origin.guards)]
+        if self.origin.nan_losses:
+            parts += ["NaN is taken for a number here:", *map(_place, self.origin.nan_losses)]
+        if self.origin.births:
+            parts += ["what is finite becomes infinite or NaN here:", *map(_place, self.origin.births)]
+        return parts + mended
+
+
+def _place(loc: Loc) -> str:
+    return f"{loc}\n{render_caret(loc)}".rstrip()
+
+
+def _lines(finding: Finding, origin: Origin) -> tuple[Loc, ...]:
+    """Return the source locations of the finding, the most likely first."""
+    mended = [] if origin.mend is None else [origin.mend.loc]
+    if finding.reports:
+        sides = [r.loc for r in finding.reports] + [r.other.loc for r in finding.reports if r.other is not None]
+        return tuple(dict.fromkeys(loc for loc in sides + mended if loc.line))
+    if finding.error is not None and finding.error.loc.line:
+        return tuple(dict.fromkeys([finding.error.loc, *mended]))
+    return origin.lines
+
+
+def _input_lines(kernel: Kernel, finding: Finding) -> list[str]:
+    case = finding.case
+    sizes = [f"{n} = {v}" for n, v in case.dims.items()] + [f"{n} = {t!r}" for n, t in case.dtypes.items()]
+    lines = [f"    {', '.join(sizes)}"] if sizes else []
+    for param in kernel.expanded_spec.params:
+        value = case.arguments[param.name]
+        if not isinstance(value, ArrayInput):
+            lines.append(f"    {param.name} = {constant_text(value)}")
+            continue
+        layout = "" if value.layout.pitch or str(value.layout) == "C order" else f", {value.layout}"
+        contents = "an Out" if value.values is None else _array_summary(value.distinct)
+        lines.append(f"    {param.name} = {contents}  ({value.dtype!r}, shape {value.shape}{layout})")
+    return lines
+
+
+def _array_summary(values: Any) -> str:
+    if values.size <= _MAX_SHOWN:
+        return " ".join(np.array2string(values, separator=", ", floatmode="unique").split())
+    flat = values.reshape(-1)
+    with np.errstate(all="ignore"):
+        odd = np.flatnonzero(flat != flat[0])
+    if len(odd) == 0:
+        return f"all {number_text(flat[0])}"
+    if len(odd) <= 4:
+        places = ", ".join(f"{number_text(flat[i])} at {_index_text(i, values.shape)}" for i in odd)
+        return f"{number_text(flat[0])} everywhere but {places}"
+    return f"[{', '.join(number_text(v) for v in flat[:6])}, ... {number_text(flat[-1])}]"
+
+
+def _index_text(flat: Any, shape: Sequence[int]) -> str:
+    index = tuple(int(i) for i in np.unravel_index(int(flat), tuple(shape)))
+    return str(index[0]) if len(index) == 1 else str(index)
+
+
+def _tiles(kernel: Kernel, finding: Finding) -> list[int]:
+    """Return candidate block sizes, the most likely first."""
+    local = finding.schedule.local or ()
+    constants = [
+        v
+        for p, v in zip(kernel.expanded_spec.params, finding.case.arguments.values(), strict=True)
+        if p.kind == "const"
+    ]
+    return list(dict.fromkeys(t for t in (*local, *tiles_of(kernel), *constants) if type(t) is int and t > 1))
+
+
+def _pattern(kernel: Kernel, finding: Finding) -> str:
+    flags = finding.flags
+    return "" if flags is None else pattern_of(flags, _tiles(kernel, finding))
+
+
+def _larger(kernel: Kernel, finding: Finding, larger: Sequence[Finding]) -> str:
+    """Describe the most telling pattern among the larger failing cases."""
+    flags = finding.flags
+    best: tuple[bool, int, str] | None = None
+    for other in larger:
+        if flags is None or other.flags is None or other.flags.size <= flags.size:
+            continue
+        pattern = pattern_of(other.flags, _tiles(kernel, other))
+        sizes = ", ".join(f"{n} = {v}" for n, v in other.case.dims.items()) or f"shape {other.flags.shape}"
+        text = f"in a larger failing case ({sizes}): {int(other.flags.sum())} of {other.flags.size} wrong"
+        telling = bool(pattern) and not other.flags.all()
+        candidate = (telling, -other.flags.size, f"{text}: {pattern}" if pattern else text)
+        best = candidate if best is None or candidate > best else best
+    return "" if best is None else best[2]

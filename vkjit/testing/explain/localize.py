@@ -1,0 +1,139 @@
+"""Fault localization: small repairs that make a kernel pass, and the conditions that guard a store."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from vkjit.errors import CompileError, Loc, VkjitError
+from vkjit.frontend.source import source_of
+from vkjit.launch.kernel import Kernel
+
+from ..edits.edit import Edit
+from ..edits.grids import grids
+from ..edits.mutant import mutant
+from ..edits.repairs import repairs
+from ..execution.time_limited import impatient
+
+__all__ = ["ALL", "FINITE", "Mend", "guards_of", "mend"]
+
+_SECONDS = 3.0
+"""Time limit of a search for a repair, in seconds of thread time."""
+
+_SECONDS_OF_ONE = 1.0
+"""Time limit of one repair, whose loops may not terminate."""
+
+_SECONDS_TO_CONFIRM = 3.0
+"""Time limit of the search that confirms a repair."""
+
+_PRESERVING = frozenset({"wider"})
+"""Kinds of edits that don't change results unless something overflows."""
+
+Judged = Callable[[Kernel], str]
+"""A function that returns which cases a kernel passes: ALL, FINITE (those without NaN and infinities), or ""."""
+
+Confirmed = Callable[[Kernel, str], bool]
+"""A predicate that is true if a longer search with these cases (ALL or FINITE) finds no failure of the kernel."""
+
+ALL, FINITE = "all", "finite"
+
+
+@dataclass(frozen=True, slots=True)
+class Mend:
+    """An edit that makes the kernel pass all cases tried, or with `finite` all those without NaN and infinities."""
+
+    edit: Edit
+    loc: Loc
+    finite: bool = False
+
+    def __str__(self) -> str:
+        before, after = " ".join(self.edit.before.split()), self.edit.after
+        kind = "inputs without NaN and infinities" if self.finite else "inputs"
+        return (
+            f"with {after!r} in place of {before!r} in line {self.edit.line}, all {kind} that were tried come out right"
+        )
+
+
+def mend(kernel: Kernel, passes: Judged, confirmed: Confirmed, *, preserving: bool = False) -> Mend | None:
+    """Search for a small edit that repairs the kernel; None if there is none or time runs out.
+
+    Returns the first edit for which `passes` returns ALL and that `confirmed`, which takes longer, accepts; otherwise
+    the first that passes the finite cases. Edits that preserve correct results (`_PRESERVING`) need no confirmation;
+    with `preserving`, only these are tried.
+    """
+    deadline = time.thread_time() + _SECONDS
+    nearly: tuple[Edit, Kernel, str] | None = None
+    for edit, change, file in _changes(kernel, preserving):
+        if time.thread_time() > deadline:
+            break
+        with contextlib.suppress(*_MUTANT_ERRORS):
+            changed = change()
+            with impatient(_SECONDS_OF_ONE):
+                said = passes(changed)
+            if said == FINITE and nearly is None:
+                nearly = edit, changed, file
+            if said == ALL and (edit.kind in _PRESERVING or _is_confirmed(changed, confirmed, ALL)):
+                return Mend(edit, edit.loc(file))
+    with contextlib.suppress(*_MUTANT_ERRORS):
+        if nearly is not None and _is_confirmed(nearly[1], confirmed, FINITE):
+            return Mend(nearly[0], nearly[0].loc(nearly[2]), finite=True)
+    return None
+
+
+_MUTANT_ERRORS = (VkjitError, ArithmeticError, ValueError, MemoryError)
+"""Errors of modified kernels, which rule out a repair."""
+
+
+def _changes(kernel: Kernel, preserving: bool) -> Iterator[tuple[Edit, Callable[[], Kernel], str]]:
+    """Yield the edits to try, each with a function that makes the modified kernel and the file that it edits."""
+    own = source_of(kernel.spec.fn).file
+    if not preserving:
+        for edit, changed in grids(kernel):
+            yield edit, lambda changed=changed: changed, own  # type: ignore[misc]
+    for edit, inside in repairs(kernel):
+        if not preserving or edit.kind in _PRESERVING:
+            file = own if inside is None else inside.fn.__code__.co_filename
+            yield edit, lambda edit=edit, inside=inside: mutant(kernel, edit, inside), file  # type: ignore[misc]
+
+
+def _is_confirmed(changed: Kernel, confirmed: Confirmed, said: str) -> bool:
+    with impatient(_SECONDS_TO_CONFIRM):
+        return confirmed(changed, said)
+
+
+def guards_of(kernel: Kernel, stores: Sequence[Loc]) -> list[Loc]:
+    """Return the conditions and loops around the stores, innermost first, and conditions with a return before them."""
+    try:
+        source = source_of(kernel.spec.fn)
+    except CompileError:
+        return []
+    store_lines = {loc.line for loc in stores if loc.file == source.file}
+    guards: list[Loc] = []
+
+    def visit(statements: Sequence[ast.stmt], around: tuple[Loc, ...]) -> None:
+        for statement in statements:
+            inside = _bodies(statement)
+            if not inside:
+                if store_lines & set(range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)):
+                    guards.extend(reversed(around))
+                continue
+            head = (
+                statement.test if isinstance(statement, (ast.If, ast.While)) else getattr(statement, "iter", statement)
+            )
+            place = source.loc(head)
+            for body in inside:
+                visit(body, (*around, place))
+            if any(isinstance(s, ast.Return) for body in inside for s in body):
+                around = (*around, place)
+
+    visit(source.node.body, ())
+    return list(dict.fromkeys(guards))
+
+
+def _bodies(statement: ast.stmt) -> list[list[ast.stmt]]:
+    if isinstance(statement, (ast.If, ast.For, ast.While)):
+        return [statement.body, *([statement.orelse] if statement.orelse else [])]
+    return []

@@ -1,0 +1,189 @@
+"""Hints about missing preconditions: constraints on the inputs that the user may have forgotten to state.
+
+A hint about values (an index, a divisor, NaN) is given only with evidence: the failing case passes when those values
+are changed, and a search under the additional constraint doesn't find such a failure again.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from vkjit.errors import BoundsError, KernelZeroDivisionError, VkjitError
+
+from ..cases.case import ArrayInput, Case
+from ..compare.unordered import aligned
+from ..generate.strategies import Drawing, dtype_of_param
+from ..search.finding import Finding
+
+__all__ = ["Hints"]
+
+_SECONDS = 5.0
+"""Time limit for collecting evidence, in seconds of thread time."""
+
+
+@dataclass(slots=True)
+class Hints:
+    """A search for missing preconditions of one kernel.
+
+    `examine` returns the finding of a case; `search` that of a search with some of the user's settings replaced.
+    """
+
+    drawing: Drawing
+    elements: Mapping[str, Any]
+    examine: Callable[[Case], Finding | None]
+    search: Callable[[Mapping[str, Any]], Finding | None]
+    deadline: float = 0.0
+
+    def of(self, finding: Finding) -> str:
+        """Return the hint for a finding; "" if there is none."""
+        self.deadline = time.thread_time() + _SECONDS
+        if _holds_the_same_rows(finding):
+            name = finding.array
+            return f"{name} holds the same rows in another order; if that isn't specified, say so: unordered={name!r}"
+        first = finding.reports[0].kind if finding.reports else ""
+        if first == "out_of_bounds" or isinstance(finding.error, BoundsError):
+            return self._index(finding)
+        if first == "division_by_zero" or isinstance(finding.error, KernelZeroDivisionError):
+            return self._divisor(finding)
+        return "" if finding.reports else self._not_finite(finding)
+
+    def _index(self, finding: Finding) -> str:
+        """Return a hint about an unconstrained integer that may be meant as an index."""
+        for name in self._free(finding.case):
+            for size in self._sizes(finding):
+                high = finding.case.dims[size] - 1
+
+                def inside(values: Any, high: int = high) -> Any:
+                    return np.clip(values, 0, high)
+
+                domain = (0, f"{size}-1")
+                settings = {"elements": {**self.elements, name: domain}}
+                if self._causes_failure(finding, name, inside if high >= 0 else None, settings):
+                    return f"{name} may be any integer; if it is an index, say so: elements={{{name!r}: {domain!r}}}"
+        return ""
+
+    def _divisor(self, finding: Finding) -> str:
+        """Return a hint about an unconstrained integer that may be meant as a divisor."""
+        for name in self._free(finding.case):
+            one = self._causes_failure(
+                finding, name, lambda v: np.where(v == 0, 1, v), {"elements": {**self.elements, name: (1, 100)}}
+            )
+            if one:
+                return f"{name} may be zero; if that is not meant, say so: elements={{{name!r}: (1, 100)}}"
+        return ""
+
+    def _not_finite(self, finding: Finding) -> str:
+        """Return a hint about inputs with NaN or infinities, if finite values pass."""
+        odd = [n for n, v in finding.case.arguments.items() if _has_nonfinite(v)]
+        names = [n for n in odd if self._is_right(_changed(finding.case, n, _finite))]
+        if not names:
+            everywhere = finding.case
+            for name in odd:
+                everywhere = _changed(everywhere, name, _finite)
+            names = odd if odd and self._is_right(everywhere) else []
+        if not names or self._fails_again(finding, {"special": False}):
+            return ""
+        holds = f"{names[0]} holds" if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]} hold"
+        return f"{holds} NaN or an infinity; if those are not meant, say so: special=False"
+
+    # -- evidence
+
+    def _free(self, case: Case) -> Iterator[str]:
+        """Yield the integer inputs that the user didn't constrain."""
+        for param in self.drawing.spec.params:
+            if param.kind == "const" or param.mode == "out" or not self.drawing.domains[param.name].free:
+                continue
+            if dtype_of_param(param, case.dtypes).is_integer:
+                yield param.name
+
+    def _sizes(self, finding: Finding) -> list[str]:
+        """Return dimension names that an index may refer to, those of the array accessed out of bounds first."""
+        text = finding.reports[0].message if finding.reports else str(finding.error)
+        missed = re.search(r"outside (?:of )?([\w.]+)", text)
+        dims = self.drawing.dimensions.of_array.get(missed.group(1)) if missed else None
+        own = [] if dims is None else list(dims.names)
+        plain = [n for n in self.drawing.dimensions.names if n not in self.drawing.dimensions.variadic]
+        return [n for n in dict.fromkeys([*own, *plain]) if n in plain]
+
+    def _causes_failure(
+        self, finding: Finding, name: str, mended: Callable[[Any], Any] | None, settings: Mapping[str, Any]
+    ) -> bool:
+        """True if the values of one argument cause the failure.
+
+        The failing case must pass with them replaced (`mended`; None if there is no valid replacement, as for an index
+        into an empty array), and a search with the constraint must not fail again.
+        """
+        if mended is not None and not self._is_right(_changed(finding.case, name, mended)):
+            return False
+        return not self._fails_again(finding, settings)
+
+    def _is_right(self, case: Case) -> bool:
+        """True if the case is valid and passes; False if the time limit is exceeded."""
+        if time.thread_time() > self.deadline:
+            return False
+        try:
+            fitted = case.settled()
+            return fitted is not None and self.drawing.allowed(fitted) and self.examine(fitted) is None
+        except VkjitError:
+            return False
+
+    def _fails_again(self, finding: Finding, settings: Mapping[str, Any]) -> bool:
+        """True if a search with the constraint fails, or if the time limit is exceeded.
+
+        Out-of-bounds accesses and divisions by zero at another place don't count.
+        """
+        if time.thread_time() > self.deadline:
+            return True
+        try:
+            found = self.search(settings)
+        except VkjitError:
+            return True
+        if found is None:
+            return False
+        return found.sort == finding.sort or not _is_of_input(found)
+
+
+def _is_of_input(finding: Finding) -> bool:
+    """True for an index or a divisor out of range, which the inputs may cause."""
+    if finding.reports:
+        return finding.reports[0].kind in ("out_of_bounds", "division_by_zero")
+    return isinstance(finding.error, (BoundsError, KernelZeroDivisionError))
+
+
+def _changed(case: Case, name: str, change: Callable[[Any], Any]) -> Case:
+    """Return the case with the values of one argument changed."""
+    value = case.arguments[name]
+    if not isinstance(value, ArrayInput):
+        return case.with_argument(name, type(value)(change(np.asarray(value)).item()))
+    if value.values is None:
+        return case
+    replaced = np.asarray(change(value.distinct)).astype(value.values.dtype)
+    return case.with_argument(name, replace(value, values=np.broadcast_to(replaced, value.shape)))
+
+
+def _has_nonfinite(value: Any) -> bool:
+    if isinstance(value, ArrayInput):
+        return value.values is not None and value.dtype.is_float and not np.isfinite(value.distinct).all()
+    return isinstance(value, float) and not np.isfinite(value)
+
+
+def _finite(values: Any) -> Any:
+    return np.where(np.isfinite(values), values, 1)
+
+
+def _holds_the_same_rows(finding: Finding) -> bool:
+    """True if an output equals the expected one except for the order of its rows."""
+    difference = finding.difference
+    if difference is None or finding.rows is not None or not difference.found.ndim or len(difference.found) < 2:
+        return False
+    (placed,) = aligned([difference.found], [difference.expected], [difference.dtype])
+    with np.errstate(all="ignore"):
+        distance = np.abs(difference.found.astype(np.float64) - placed.astype(np.float64))
+        same = (difference.found == placed) | (distance <= difference.allowed)
+        return bool((same | (np.isnan(distance) & (difference.found != difference.found))).all())

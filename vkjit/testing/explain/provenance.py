@@ -1,0 +1,106 @@
+"""Provenance of a wrong value, as source locations.
+
+Finds the store that wrote it, other stores to the array, comparisons that lose a NaN, and operations that create NaN
+or infinities.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from vkjit.errors import CompileError, KernelError, Loc
+from vkjit.ir.core import Module
+from vkjit.launch.kernel import Kernel
+
+from ..cases.schedules import PLAIN
+from ..execution.shadow import Shadow, Write
+from ..generate.usable_types import module_of
+from ..search.finding import Finding
+
+__all__ = ["births", "nan_losses", "stores", "stores_of", "writer"]
+
+
+def writer(shadow: Shadow, finding: Finding) -> Write | None:
+    """Return the store that wrote the first wrong element; None if nothing wrote it or the interpreter fails before."""
+    flags = finding.flags
+    if flags is None or not flags.any():
+        return None
+    index = tuple(int(i) for i in np.unravel_index(int(np.flatnonzero(flags)[0]), flags.shape))
+    schedule = replace(finding.schedule, optimisation=None, debug=None)
+    try:
+        shadow.run(finding.case, schedule)
+    except (KernelError, CompileError):
+        return None
+    return shadow.writer(finding.case, finding.array, index)
+
+
+def nan_losses(shadow: Shadow, finding: Finding) -> list[Loc]:
+    """Return where the kernel compares NaN like a number, if a NaN was lost or appeared in a wrong result."""
+    difference = finding.difference
+    if difference is None or (difference.expected.dtype.kind != "f" and difference.found.dtype.kind != "f"):
+        return []
+    with np.errstate(all="ignore"):
+        odd = np.isnan(difference.expected.astype(np.float64)) != np.isnan(difference.found.astype(np.float64))
+    holds = any(
+        a.values is not None and a.dtype.is_float and np.isnan(a.distinct).any() for a in finding.case.arrays().values()
+    )
+    if not holds or not (odd & difference.wrong).any():
+        return []
+    with contextlib.suppress(KernelError, CompileError):
+        shadow.run(finding.case, PLAIN)
+    return _in_order(shadow.sights.losses)
+
+
+def births(shadow: Shadow, finding: Finding) -> list[Loc]:
+    """Return where NaN or infinities arise from finite operands, if a wrong result should be finite."""
+    difference = finding.difference
+    if difference is None or difference.found.dtype.kind != "f" or difference.expected.dtype.kind not in "fiu":
+        return []
+    odd = ~np.isfinite(difference.found) & np.isfinite(difference.expected)
+    if not (odd & difference.wrong).any():
+        return []
+    with contextlib.suppress(KernelError, CompileError):
+        shadow.run(finding.case, PLAIN)
+    return _in_order(shadow.sights.births)
+
+
+def stores(kernel: Kernel, shadow: Shadow, finding: Finding) -> list[Loc]:
+    """Return the locations of the stores to the array."""
+    if not finding.array:
+        return []
+    case = finding.case
+    launch = shadow.launch(case)
+    if launch is not None:
+        return stores_of(launch.module, finding.array)
+    ranks = {n: len(a.shape) for n, a in case.arrays().items()}  # no workgroups, so nothing was launched
+    return stores_of(module_of(kernel, case.dtypes, ranks, case.arguments), finding.array)
+
+
+def stores_of(module: Module, array: str) -> list[Loc]:
+    """Return the locations of stores and atomics on a kernel parameter, device functions included, in source order."""
+    locations: set[Loc] = set()
+    pending = [(module.kernel, frozenset(i for i, p in enumerate(module.kernel.params) if p.name == array))]
+    seen: set[Any] = set()
+    while pending:
+        function, numbers = pending.pop()
+        if (function.name, numbers) in seen:
+            continue
+        seen.add((function.name, numbers))
+        values = {function.params[i] for i in numbers}
+        for op in function.body.walk():
+            if op.name in ("store", "atomic", "atomic_cas", "atomic_store") and op.operands[0] in values:
+                locations.add(op.loc)
+            if op.name == "call":
+                passed = frozenset(i for i, v in enumerate(op.operands) if v in values)
+                if passed:
+                    pending.append((module.functions[op.attrs["callee"]], passed))
+    return _in_order(locations)
+
+
+def _in_order(places: Iterable[Loc]) -> list[Loc]:
+    return sorted(places, key=lambda loc: (loc.file, loc.line, loc.col))

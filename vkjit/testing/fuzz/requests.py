@@ -1,0 +1,42 @@
+"""Choose the devices and the sequence of programs of a fuzzing run."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from vkjit.errors import ArgumentError
+
+from .generate import TILES
+
+__all__ = ["device_names", "requests"]
+
+
+def device_names(wanted: str) -> tuple[str, ...]:
+    """Return the names of the matching devices; "all" means all except the interpreter."""
+    from vkjit.backends.selection import devices
+
+    if wanted == "none":
+        return ()
+    present = [info.name for info in devices() if info.kind != "interpreter"]
+    if wanted == "all":
+        return tuple(present)
+    parts = [part.strip().casefold() for part in wanted.split(",") if part.strip() != "interpreter"]
+    absent = [part for part in parts if not any(part in name.casefold() for name in present)]
+    if absent:
+        raise ArgumentError(f"no device has {absent[0]!r} in its name: there are {', '.join(present) or 'none'}")
+    return tuple(name for name in present if any(part in name.casefold() for part in parts))
+
+
+def requests(
+    seed: int, count: int, statements: int = 0, minutes: float = 0.0, *, tiles: bool = False
+) -> Iterator[dict[str, Any]]:
+    """Yield the requests of a run. One program in eight is on tiles, or all with `tiles`."""
+    start = time.monotonic()
+    for number in itertools.count():
+        if number >= count or (minutes and time.monotonic() - start > 60 * minutes):
+            return
+        first = TILES if tiles or number % 8 == 7 else 0
+        yield {"seed": first + seed * 1_000_003 + number, "statements": statements}

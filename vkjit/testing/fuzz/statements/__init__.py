@@ -1,0 +1,1 @@
+"""Generators of the statements of fuzzed programs, by kind of operation."""

@@ -1,0 +1,320 @@
+"""State and helpers shared by all generated statements: values in scope, places to store them, and what is allowed
+here.
+
+Statements are functions registered with `statement`; they use a `Maker` to choose types and values, to fill regions,
+and to record facts about values. Programs are well typed, terminate and have no races: each invocation writes only its
+own rows, shared memory is exchanged between barriers, and atomics commute.
+
+Control flow is either uniform (all invocations of the workgroup are present, so collectives are allowed) or divergent.
+If the surrounding flow is uniform, a construct with a divergent condition is only exited at its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from vkjit import dtypes
+from vkjit.ir.attributes import Attrs
+from vkjit.ir.builder import Builder
+from vkjit.ir.core import Function, Module, Region, Value
+from vkjit.ir.ops import OPS, OpName
+from vkjit.ir.types import BOOL, INDEX, Array, Scalar, Type, Vector
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+__all__ = ["STATEMENTS", "Loop", "Maker", "Place", "Statement", "Traits", "statement"]
+
+T = TypeVar("T")
+
+FLOATS = [0.0, 0.0, -0.0, -0.0, 1.0, 1.0, -1.0, 2.0, 0.5, 3.25, -7.0, 10.0]
+RARE_FLOATS = [float("inf"), float("nan"), float("-inf")]
+COLUMNS = 8
+"""Number of columns for results of inexact operations per float type."""
+INTS = [0, 0, 1, 1, -1, -1, 2, 3, 7, 8, 31, 100, 127, -128]
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """The features used by one program."""
+
+    strict: bool = True
+    subgroups: bool = False
+    shared: bool = False
+    atomics: bool = False
+    reports: bool = False
+    prints: bool = False
+    bounds: bool = False
+    algebra: bool = False
+    palette: tuple[Type, ...] = (INDEX,)
+    vectors: tuple[Vector, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An array available to statements. `index` makes indices that are in range and, for writable arrays, owned by the
+    invocation. `kind` is "read", "own" (read and written by one invocation), "shared" (slots), "tally" (shared
+    counters), "total" (partial sums of subgroups) or "counter".
+    """
+
+    array: Value
+    index: Callable[[Maker], list[Value]]
+    kind: str
+    combine: str = ""
+
+    @property
+    def type(self) -> Array:
+        """The array type."""
+        assert isinstance(self.array.type, Array)
+        return self.array.type
+
+    @property
+    def element(self) -> Scalar | Vector:
+        """The element type."""
+        return self.type.element
+
+
+@dataclass(slots=True)
+class Loop:
+    """An enclosing loop: the types of its carried values, and its counter, if any."""
+
+    types: list[Type]
+    counter: list[Value]
+
+
+@dataclass(slots=True)
+class Inexact:
+    """Columns for results of inexact operations of one float type: the arrays, and the bounds of the columns in use."""
+
+    results: Place
+    scales: Place
+    bounds: list[float] = field(default_factory=list)
+    columns: int = COLUMNS
+
+
+@dataclass(slots=True)
+class Probe:
+    """Columns that store results of one type, one result each."""
+
+    array: Value
+    columns: int
+    taken: int = 0
+
+
+@dataclass(slots=True)
+class Maker:
+    """Builds one function."""
+
+    random: Random
+    builder: Builder
+    traits: Traits
+    module: Module
+    results: list[Type] = field(default_factory=list)
+    returnable: bool = True
+    uniform: bool = False
+    fuel: int = 20
+    depth: int = 4
+    scope: list[Value] = field(default_factory=list)
+    unused: dict[Value, None] = field(default_factory=dict)
+    equal: set[Value] = field(default_factory=set)
+    loops: list[Loop] = field(default_factory=list)
+    places: list[Place] = field(default_factory=list)
+    functions: list[Function] = field(default_factory=list)
+    inexact: dict[Type, Inexact] = field(default_factory=dict)
+    probes: dict[Type, Probe] = field(default_factory=dict)
+    slot: Value | None = None
+    invocations: int = 1
+    position_bound: bool = False
+
+    # -- choices
+
+    def draw(self, low: int, high: int) -> int:
+        """Return a random integer from low to high, both inclusive."""
+        return self.random.randint(low, high)
+
+    def pick(self, items: Sequence[T]) -> T:
+        """Return a random item."""
+        return self.random.choice(items)
+
+    def chance(self, probability: float) -> bool:
+        """Return True with this probability."""
+        return self.random.random() < probability
+
+    # -- types
+
+    def type(self, kinds: Sequence[str] = ("int", "uint", "index", "float"), vectors: bool = True) -> Type:
+        """Return a type from the program's palette with a dtype of the given kinds; i32 or f32 if there is none."""
+        pool: list[Type] = [t for t in self.traits.palette if kind(t) in kinds]
+        if vectors and self.traits.vectors and self.chance(0.25):
+            pool = [t for t in self.traits.vectors if kind(t) in kinds] or pool
+        if pool:
+            return self.pick(pool)
+        return Scalar(dtypes.f32 if "float" in kinds and "int" not in kinds else dtypes.i32)
+
+    def any_type(self) -> Type:
+        """Return any value type."""
+        return BOOL if self.chance(0.15) else self.type()
+
+    # -- values
+
+    def value(self, type: Type, *, equal: bool = False) -> Value:
+        """Return a value of the type from the scope, or a new one; with `equal`, one that is uniform over the
+        workgroup.
+        """
+        candidates = [v for v in self.scope if v.type == type and (not equal or v in self.equal)]
+        if candidates and not self.chance(0.2):
+            chosen = self._choose(candidates)
+            self.unused.pop(chosen, None)
+            return chosen
+        if isinstance(type, Scalar) and not equal and self.chance(0.5):
+            others = [v for v in self.scope if isinstance(v.type, Scalar) and v.type != type]
+            if others:
+                source = self._choose(others)
+                self.unused.pop(source, None)
+                return self.keep(self.builder.cast(source, type))
+        if isinstance(type, Vector) and not equal and self.chance(0.6):
+            parts = [self.value(Scalar(type.dtype)) for _ in range(type.size)]
+            return self.keep(self.builder.emit("vec_make", *parts, type=type))
+        return self.constant(type)
+
+    def _choose(self, known: Sequence[Value]) -> Value:
+        fresh = [v for v in known if v in self.unused]
+        if fresh and self.chance(0.6):
+            return self.pick(fresh)
+        return known[-1 - min(int(self.random.expovariate(0.35)), len(known) - 1)]
+
+    def constant(self, type: Type) -> Value:
+        """Return a constant of the type."""
+        assert isinstance(type, (Scalar, Vector))
+        dtype = type.dtype
+        if dtype.kind == "bool":
+            return self.builder.const(self.chance(0.5), type)
+        if dtype.is_float:
+            return self.builder.const(self.pick(RARE_FLOATS if self.chance(0.03) else FLOATS), type)
+        number = self.pick(INTS)
+        if self.chance(0.1):
+            edges = [width for width in (8, 16, 31, 32, 63) if width < dtype.bits]
+            number = self.pick([-1, 1]) * (1 << (self.pick(edges) if edges else 3)) - self.pick([0, 0, 1])
+            number = max(number, -(1 << (dtype.bits - 1)))
+            number = min(number, (1 << (dtype.bits - 1)) - 1)
+        return self.builder.const(abs(number) if dtype.kind == "uint" else number, type)
+
+    def keep(self, value: Value) -> Value:
+        """Add a value to the scope."""
+        self.scope.append(value)
+        self.unused[value] = None
+        op = value.op
+        if op is not None and OPS[op.name].elementwise and all(self.is_equal(v) for v in op.operands):
+            self.equal.add(value)
+        return value
+
+    def is_equal(self, value: Value) -> bool:
+        """True if a value is known to be uniform over the workgroup."""
+        return value in self.equal or (value.op is not None and value.op.name == "const")
+
+    def emit(self, name: OpName, *operands: Value, **attrs: Unpack[Attrs]) -> Value:
+        """Emit an operation and add its result to the scope."""
+        return self.keep(self.builder.emit(name, *operands, **attrs))
+
+    def below(self, limit: int, *, equal: bool = False) -> Value:
+        """Return an index from 0 to limit - 1, bounded by an explicit mask or modulo."""
+        if limit <= 1:
+            return self.builder.index(0)
+        if self.chance(0.2):
+            return self.builder.index(self.draw(0, limit - 1))
+        value = self.value(INDEX, equal=equal)
+        power = 1 << (limit.bit_length() - 1)
+        if power == limit or self.chance(0.5):
+            return self.builder.emit("and", value, self.builder.index(power - 1))
+        return self.builder.emit("floormod", value, self.builder.index(limit))
+
+    # -- regions
+
+    def fill(self, region: Region, size: int, end: Callable[[], None]) -> None:
+        """Fill a region with up to `size` statements, and terminate it with `end`."""
+        mark = len(self.scope)
+        self.scope += region.args
+        self.unused.update(dict.fromkeys(region.args))
+        self.depth -= 1
+        with self.builder.at(region):
+            for _ in range(self.draw((size + 1) // 2, size)):
+                if not self.statement():
+                    self.builder.op("unreachable")
+                    break
+            else:
+                end()
+        self.depth += 1
+        for value in self.scope[mark:]:
+            self.unused.pop(value, None)
+        del self.scope[mark:]
+
+    @contextmanager
+    def inside(self, region: Region) -> Iterator[None]:
+        """Context manager that builds in a region; values added to the scope are removed afterwards."""
+        mark = len(self.scope)
+        with self.builder.at(region):
+            yield
+        for value in self.scope[mark:]:
+            self.unused.pop(value, None)
+        del self.scope[mark:]
+
+    def statement(self) -> bool:
+        """Build one statement. Returns False if the code after it is unreachable."""
+        self.fuel -= 1
+        entries = [e for e in STATEMENTS if e.allowed(self)]
+        if self.fuel <= 0 or self.depth <= 0:
+            entries = [e for e in entries if not e.nested]
+        (chosen,) = self.random.choices(entries, [e.weight for e in entries])
+        return chosen.build(self) is not False
+
+    @contextmanager
+    def divergent(self) -> Iterator[None]:
+        """Context manager for divergent control flow. If the outer flow is uniform, exits from inside are disabled."""
+        if not self.uniform:
+            yield
+            return
+        saved = (self.loops, self.returnable)
+        self.uniform, self.loops, self.returnable = False, [], False
+        yield
+        self.uniform = True
+        self.loops, self.returnable = saved
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A kind of statement. A `nested` one has regions."""
+
+    build: Callable[[Maker], bool | None]
+    weight: float
+    allowed: Callable[[Maker], bool]
+    nested: bool
+
+
+STATEMENTS: list[Statement] = []
+
+
+def statement(
+    weight: float, allowed: Callable[[Maker], bool] = lambda _: True, *, nested: bool = False
+) -> Callable[[Callable[[Maker], bool | None]], Callable[[Maker], bool | None]]:
+    """Register a kind of statement."""
+
+    def register(build: Callable[[Maker], bool | None]) -> Callable[[Maker], bool | None]:
+        STATEMENTS.append(Statement(build, weight, allowed, nested))
+        return build
+
+    return register
+
+
+def kind(type: Type) -> str:
+    """Return the kind of a type's dtype."""
+    assert isinstance(type, (Scalar, Vector))
+    return type.dtype.kind
+
+
+def with_dtype(type: Type, dtype: Any) -> Scalar | Vector:
+    """Return the type with another dtype and the same number of components."""
+    return Vector(dtype, type.size) if isinstance(type, Vector) else Scalar(dtype)

@@ -1,0 +1,159 @@
+"""Collective statements of a workgroup or subgroup, generated only in uniform control flow.
+
+Shared memory: each invocation writes its own slot, then after a barrier reads any slot, followed by another barrier.
+Lane indices are below 8, so they exist on every executor with subgroups of at least 8 lanes.
+"""
+
+from __future__ import annotations
+
+from vkjit import dtypes
+from vkjit.ir.core import Region, Value
+from vkjit.ir.ops import OpName, op_name
+from vkjit.ir.types import BOOL, INDEX, Scalar, Type
+
+from .builder import Maker, Place, statement
+
+__all__: list[str] = []
+
+LANES = 8
+
+
+def _shared(m: Maker) -> list[Place]:
+    return [p for p in m.places if p.kind == "shared"]
+
+
+@statement(8, lambda m: m.uniform and bool(_shared(m)))
+def _exchange(m: Maker) -> None:
+    """Write own slots, read other slots."""
+    place = m.pick(_shared(m))
+    b, count = m.builder, m.invocations
+    inner_indices = [b.index(m.draw(0, extent - 1)) for extent in (place.type.shape or ())[1:]]
+    assert m.slot is not None
+    b.op("store", place.array, _local(m), *inner_indices, m.value(place.element))
+    b.op("barrier")
+    for _ in range(m.draw(1, 2)):
+        other = m.below(count) if m.chance(0.5) else b.emit("xor", _local(m), b.index(m.pick([1, 8, count // 2])))
+        if (count & (count - 1)) != 0:
+            other = m.below(count)
+        m.emit("load", place.array, other, *inner_indices)
+    b.op("barrier")
+
+
+def _local(m: Maker) -> Value:
+    """Return the linear local id."""
+    (slot,) = [v for v in m.scope if v.name == "slot"]
+    return slot
+
+
+def _tallies(m: Maker) -> list[Place]:
+    return [p for p in m.places if p.kind == "tally"]
+
+
+@statement(4, lambda m: m.uniform and bool(_tallies(m)))
+def _tally(m: Maker) -> None:
+    """Counters in shared memory: initialized, updated by all invocations, read."""
+    place = m.pick(_tallies(m))
+    b = m.builder
+    (extent,) = place.type.shape or (0,)
+    yes, no = Region(), Region()
+    start = m.constant(place.element)
+    with b.at(yes):
+        b.op("store", place.array, _local(m), start)
+        b.op("yield")
+    with b.at(no):
+        b.op("yield")
+    b.op("if", b.emit("lt", _local(m), b.index(extent)), types=[], regions=[yes, no])
+    b.op("barrier")
+    value, where = m.value(place.element), m.below(extent)
+    b.op("atomic", place.array, where, value, op=place.combine, order="relaxed", scope="workgroup")
+    b.op("barrier")
+    m.emit("load", place.array, m.below(extent))
+    b.op("barrier")
+
+
+# -- subgroups
+
+
+def _lanes(m: Maker) -> bool:
+    return m.uniform and m.traits.subgroups
+
+
+def _operand(m: Maker, name: str) -> Value:
+    if name in ("and", "or", "xor"):
+        return m.value(BOOL if m.chance(0.3) else m.type(["int", "uint", "index"]))
+    return m.value(m.type())
+
+
+@statement(6, _lanes)
+def _reduce(m: Maker) -> None:
+    name = m.pick(["add", "mul", "min", "max", "and", "or", "xor"])
+    if not m.traits.strict:
+        name = m.pick(["min", "max", "and", "or", "xor"])
+    if m.chance(0.6):
+        m.emit("sg_reduce", _operand(m, name), op=name)
+    else:
+        m.emit("sg_scan", _operand(m, name), op=name, exclusive=m.chance(0.5))
+
+
+@statement(4, _lanes)
+def _exchange_lanes(m: Maker) -> None:
+    value = m.value(m.any_type())
+    name: OpName = m.pick(["sg_broadcast", "sg_shuffle", "sg_shuffle_xor"])
+    if name == "sg_shuffle_xor":
+        m.emit(name, value, mask=m.draw(0, LANES - 1))
+    elif name == "sg_broadcast":
+        m.emit(name, value, m.builder.index(m.draw(0, LANES - 1)))
+    else:
+        m.emit(name, value, m.below(LANES))
+
+
+@statement(4, _lanes)
+def _vote(m: Maker) -> None:
+    name: OpName = m.pick(["sg_any", "sg_all", "sg_ballot", "sg_elect"])
+    if name == "sg_elect":
+        elected = m.builder.emit(name, type=BOOL)  # which lane is elected is unspecified: use only their number
+        mask = m.builder.emit("sg_ballot", elected, type=Scalar(dtypes.u64))
+        m.emit("popcount", mask)
+    elif name == "sg_ballot":
+        m.emit(name, m.value(BOOL), type=Scalar(dtypes.u64))
+    else:
+        m.emit(name, m.value(BOOL))
+
+
+@statement(1, _lanes)
+def _lane_ids(m: Maker) -> None:
+    m.emit(m.pick(["lane_id", "subgroup_id", "subgroup_size", "num_subgroups"]))
+
+
+def _totals(m: Maker) -> list[Place]:
+    return [p for p in m.places if p.kind == "total"]
+
+
+@statement(4, lambda m: m.uniform and bool(_totals(m)))
+def _workgroup_total(m: Maker) -> None:
+    """A workgroup reduction built from subgroup reductions; the result is independent of the subgroup size."""
+    place = m.pick(_totals(m))
+    b, element = m.builder, place.element
+    name = place.combine
+    part = b.emit("sg_reduce", m.value(element), op=name)
+    lane, group, count = b.emit("lane_id"), b.emit("subgroup_id"), b.emit("num_subgroups")
+    yes, no = Region(), Region()
+    with b.at(yes):
+        b.op("store", place.array, group, part)
+        b.op("yield")
+    with b.at(no):
+        b.op("yield")
+    b.op("if", b.emit("eq", lane, b.index(0)), types=[], regions=[yes, no])
+    b.op("barrier")
+    total = _summed(m, place.array, count, element, name)
+    b.op("barrier")
+    m.keep(total)
+
+
+def _summed(m: Maker, array: Value, count: Value, element: Type, name: str) -> Value:
+    b = m.builder
+    body = Region([INDEX, element])
+    with b.at(body):
+        b.op("continue", b.emit(op_name(name), body.args[1], b.emit("load", array, body.args[0])))
+    first = b.emit("load", array, b.index(0))
+    return b.op("for", b.index(1), count, b.index(1), first, types=[element], regions=[body]).result

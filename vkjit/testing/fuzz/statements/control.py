@@ -1,0 +1,169 @@
+"""Statements with regions: branches, counted and open loops, calls, exits.
+
+Loops terminate by construction: bounds are small, and open loops carry a counter. In uniform control flow, a condition
+or loop bound may be uniform over the workgroup; then the flow inside is uniform, too.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+
+from vkjit import dtypes
+from vkjit.ir.builder import Builder
+from vkjit.ir.core import Region, Value
+from vkjit.ir.types import BOOL, INDEX, Scalar, Type
+
+from .builder import Loop, Maker, statement
+
+__all__ = ["finish"]
+
+I32 = Scalar(dtypes.i32)
+
+
+def _flow(m: Maker, equal: bool) -> AbstractContextManager[None]:
+    return nullcontext() if equal else m.divergent()
+
+
+def _condition(m: Maker, equal: bool) -> Value:
+    if m.chance(0.5) and not equal:
+        return m.value(BOOL)
+    type = m.type(["int", "uint", "index"], vectors=False)
+    left = m.value(type, equal=equal)
+    return m.builder.emit(m.pick(["lt", "ge", "eq", "ne"]), left, m.value(type, equal=equal))
+
+
+def _types(m: Maker) -> list[Type]:
+    return [m.any_type() for _ in range(m.pick([0, 1, 1, 2, 2, 3]))]
+
+
+def finish(m: Maker) -> bool:
+    """Build an exit if one is allowed here and chosen at random. Returns True if it did."""
+    choice = m.draw(0, 6)
+    if choice == 0 and m.returnable:
+        m.builder.op("return", *(m.value(t) for t in m.results))
+        return True
+    if choice not in (1, 2) or not m.loops:
+        return False
+    loop = m.loops[-1]
+    values = [m.value(t) for t in loop.types]
+    if choice == 1:
+        m.builder.op("break", *values, *loop.counter)
+    else:
+        m.builder.op("continue", *values, *_advanced(m, loop))
+    return True
+
+
+def _advanced(m: Maker, loop: Loop) -> list[Value]:
+    return [m.builder.emit("sub", v, m.builder.const(1, I32)) for v in loop.counter]
+
+
+@statement(5, nested=True)
+def _branch(m: Maker) -> bool:
+    equal = m.uniform and m.chance(0.4)
+    condition, types = _condition(m, equal), _types(m)
+    regions = [Region(), Region()]
+    sizes = [m.draw(1, 4), m.pick([0, 1, 2, 3])]
+
+    def end() -> None:
+        if not finish(m):
+            m.builder.op("yield", *(m.value(t) for t in types))
+
+    with _flow(m, equal):
+        for region, size in zip(regions, sizes, strict=True):
+            m.fill(region, size, end)
+    yields = [region.terminator.name == "yield" for region in regions]
+    branch = m.builder.op("if", condition, types=types if any(yields) else [], regions=regions)
+    for result in branch.results:
+        m.keep(result)
+    return any(yields)
+
+
+def _bounds(m: Maker, equal: bool) -> tuple[Value, Value, Value]:
+    """Return lower bound, upper bound and step: a few iterations at most, none if the step is 0."""
+    b = m.builder
+    type = m.type(["int", "uint", "index"], vectors=False) if m.chance(0.6) else m.pick([I32, INDEX])
+    assert isinstance(type, Scalar)
+    signed, bits = type.dtype.is_signed, type.dtype.bits
+    variant = m.draw(0, 9)
+    if variant < 3:
+        low, step = m.pick([0, 0, 1, 3]), m.pick([1, 1, 2, 3])
+        return b.const(low, type), b.const(low + m.draw(0, 5), type), b.const(step, type)
+    if variant == 3:  # at the limits of the type
+        maximum = (1 << (bits - 1)) - 1 if signed else (1 << bits) - 1
+        low = maximum - m.draw(0, 4)
+        return b.const(low, type), b.const(maximum, type), b.const(m.pick([1, 2, 3, 5]), type)
+    if variant == 4 and signed:
+        minimum = -(1 << (bits - 1))
+        return b.const(minimum + m.draw(0, 4), type), b.const(minimum, type), b.const(m.pick([-1, -2, -3]), type)
+    high = b.emit("and", m.value(type, equal=equal), b.const(3, type))
+    if variant == 5:
+        return b.const(0, type), high, b.emit("and", m.value(type, equal=equal), b.const(1, type))
+    if variant < 8 or not signed:
+        return b.const(m.pick([0, 1, 2]), type), high, b.const(m.pick([1, 1, 2, 3]), type)
+    return high, b.const(m.pick([-1, 0, -3]), type), b.const(m.pick([-1, -1, -2, 1]), type)
+
+
+@statement(3, nested=True)
+def _counted(m: Maker) -> None:
+    equal = m.uniform and m.chance(0.5)
+    low, high, step = _bounds(m, equal)
+    types = _types(m)
+    initial = [m.value(t) for t in types]
+    region = Region([low.type, *types])
+    if equal:
+        m.equal.add(region.args[0])
+
+    def end() -> None:
+        m.builder.op("continue", *(m.value(t) for t in types))
+
+    with _flow(m, equal):
+        m.loops.append(Loop(types, []))
+        m.fill(region, m.draw(1, 4), end)
+        m.loops.pop()
+    for_op = m.builder.op("for", low, high, step, *initial, types=types, regions=[region])
+    for result in for_op.results:
+        m.keep(result)
+
+
+@statement(1.5, nested=True)
+def _open_loop(m: Maker) -> None:
+    """A `loop` with a counter as its last carried value, which ends it after a few iterations at most."""
+    equal = m.uniform and m.chance(0.3)
+    types = _types(m)
+    start = m.builder.const(m.pick([0, 1, 3, 5]), I32)
+    if not equal and m.chance(0.5):
+        start = m.builder.emit("and", m.value(I32), m.builder.const(3, I32))
+    initial = [*(m.value(t) for t in types), start]
+    region = Region([*types, I32])
+    counter = region.args[-1]
+    loop = Loop(types, [counter])
+    with m.builder.at(region):
+        _leave_when_zero(m.builder, region.args, counter)
+
+    def end() -> None:
+        m.builder.op("continue", *(m.value(t) for t in types), *_advanced(m, loop))
+
+    with _flow(m, equal):
+        m.loops.append(loop)
+        m.fill(region, m.draw(1, 4), end)
+        m.loops.pop()
+    loop_op = m.builder.op("loop", *initial, types=[*types, I32], regions=[region])
+    for result in loop_op.results:
+        m.keep(result)
+
+
+def _leave_when_zero(builder: Builder, carried: list[Value], counter: Value) -> None:
+    leave, stay = Region(), Region()
+    Builder(leave).op("break", *carried)
+    Builder(stay).op("yield")
+    done = builder.emit("le", counter, builder.const(0, I32))
+    builder.op("if", done, types=[], regions=[leave, stay])
+
+
+@statement(3, lambda m: bool(m.functions))
+def _call(m: Maker) -> None:
+    callee = m.pick(m.functions)
+    operands = [m.value(p.type) for p in callee.params]
+    call = m.builder.op("call", *operands, types=list(callee.result_types), callee=callee.name)
+    for result in call.results:
+        m.keep(result)

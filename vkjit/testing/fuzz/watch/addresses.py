@@ -1,0 +1,81 @@
+"""Provenance of buffer pointers: finds the address field of the argument block from which a pointer is computed.
+
+Pointers are made by converting an address from the block, or the sum of one and an offset, and by access chains from
+there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vkjit.errors import InternalError
+from vkjit.runtime.artifact import ArgField
+
+from .reader import CHAINS, Instruction, Reader
+
+__all__ = ["Root", "Roots"]
+
+_ADDRESSES = ("address", "report", "print")
+_SAME = frozenset({"OpConvertUToPtr", "OpBitcast", "OpCopyObject"})
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """An address in the argument block: its field, and the id of the loaded value. `field` is None for the block
+    itself, which some kernels receive by address.
+    """
+
+    field: ArgField | None
+    value: int
+
+
+class Roots:
+    """The roots of a module's pointers. With `indirect`, the only push constant is the address of the block."""
+
+    def __init__(self, reader: Reader, fields: Sequence[ArgField], indirect: bool) -> None:
+        self.reader = reader
+        self.indirect = indirect
+        self.fields = {item.offset: item for item in fields if item.role in _ADDRESSES}
+        self._known: dict[int, Root | None] = {}
+
+    def of(self, pointer: int) -> Root:
+        """Return the root of a pointer. Raises InternalError if it can't be traced."""
+        root = self._find(pointer)
+        if root is None:
+            definition = self.reader.definitions[pointer]
+            raise InternalError(
+                f"no address of the argument block is found behind pointer {pointer}, made by {definition.name}"
+            )
+        return root
+
+    def _find(self, value: int) -> Root | None:
+        if value not in self._known:
+            self._known[value] = self._follow(self.reader.definitions[value])
+        return self._known[value]
+
+    def _follow(self, definition: Instruction) -> Root | None:
+        if definition.name in CHAINS or definition.name in _SAME:
+            return self._find(definition.operands[0])
+        if definition.name == "OpIAdd":
+            sides = [self._find(operand) for operand in definition.operands]
+            roots = [side for side in sides if side is not None]
+            return roots[0] if len(roots) == 1 else None
+        return self._loaded(definition) if definition.name == "OpLoad" else None
+
+    def _loaded(self, load: Instruction) -> Root | None:
+        """Return the root of a value loaded from the argument block if it is an address, else None."""
+        chain = self.reader.definitions[load.operands[0]]
+        if chain.name not in CHAINS:
+            return None
+        base = chain.operands[0]
+        pushed = self.reader.storage(base) == "PushConstant"
+        if not pushed and self.reader.storage(base) != "PhysicalStorageBuffer":
+            return None
+        if pushed and self.indirect:
+            return Root(None, load.result)
+        if not pushed and self.of(base).field is not None:
+            return None  # a value loaded from an array
+        member = self.reader.constant(chain.operands[1])
+        offset = None if member is None else self.reader.offsets.get((self.reader.pointee(base), member))
+        return Root(self.fields[offset], load.result) if offset in self.fields else None

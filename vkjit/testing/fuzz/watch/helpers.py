@@ -1,0 +1,169 @@
+"""Code that instrumentation adds to a module: types, constants, and the two functions that check and report.
+
+The report buffer starts with `SCRATCH_BYTES` to which invalid accesses are redirected. After them, each site has a
+64-bit record: `SEEN` if an error occurred, `MISALIGNED` for alignment errors, and the distance from the start of the
+accessible range modulo 2**62. Records aren't synchronized: if several invocations fail at one site, the record is that
+of any of them.
+"""
+
+from __future__ import annotations
+
+from vkjit.spirv._gen_grammar import ENUMERANTS
+from vkjit.spirv.words import Operand, encode_operands, layout_of
+
+from .reader import Instruction, Reader
+
+__all__ = ["COOPERATIVE_ROW", "DISTANCE", "MISALIGNED", "RECORD_BYTES", "SCRATCH_BYTES", "SEEN", "Helpers"]
+
+COOPERATIVE_ROW = ENUMERANTS["CooperativeMatrixLayout"]["RowMajorKHR"][0]
+SCRATCH_BYTES = 1 << 16
+RECORD_BYTES = 8
+SEEN, MISALIGNED = 1 << 63, 1 << 62
+DISTANCE = MISALIGNED - 1
+"""Mask of the distance in a record."""
+
+
+class Helpers:
+    """New ids, types, constants and functions of one module."""
+
+    def __init__(self, reader: Reader, report: int) -> None:
+        self.reader = reader
+        self.report = report
+        self.annotations: list[Instruction] = []
+        self.declarations: list[Instruction] = []
+        self.functions: list[Instruction] = []
+        self._types = {
+            (instruction.name, instruction.operands): instruction.result
+            for instruction in reader.instructions
+            if instruction.name.startswith("OpType")
+        }
+        self._constants: dict[tuple[int, int], int] = {}
+        self.uint, self.ulong = self.type("OpTypeInt", 32, 0), self.type("OpTypeInt", 64, 0)
+        self.truth, self.void = self.type("OpTypeBool"), self.type("OpTypeVoid")
+        self._kinds = self._records()
+        self.check = self._check()
+        self.note = self._note()
+
+    def id(self) -> int:
+        """Return a new id."""
+        self.reader.header[3] += 1
+        return self.reader.header[3] - 1
+
+    def put(self, out: list[Instruction], name: str, type_id: int, *operands: Operand) -> int:
+        """Append an instruction; return its result, or 0 if it has none."""
+        layout, words = layout_of(name), list[int]()
+        encode_operands(layout, operands, words, set())
+        result = self.id() if layout.has_result else 0
+        out.append(Instruction(layout.name, type_id, result, tuple(words)))
+        if result:
+            self.reader.definitions[result] = out[-1]
+        return result
+
+    def type(self, name: str, *operands: int) -> int:
+        """Return a type, reusing the module's declaration if there is one."""
+        key = (name, operands)
+        if key not in self._types:
+            self._types[key] = self.put(self.declarations, name, 0, *operands)
+        return self._types[key]
+
+    def constant(self, type_id: int, value: int) -> int:
+        """Return an integer constant, or a boolean constant if `type_id` is the boolean type."""
+        key = (type_id, value)
+        if key not in self._constants:
+            if type_id == self.truth:
+                instruction = Instruction("OpConstantTrue" if value else "OpConstantFalse", type_id, self.id(), ())
+            else:
+                bits = self.reader.definitions[type_id].operands[0]
+                value &= (1 << bits) - 1
+                words = (value & 0xFFFFFFFF, value >> 32) if bits == 64 else (value,)
+                instruction = Instruction("OpConstant", type_id, self.id(), words)
+            self.declarations.append(instruction)
+            self.reader.definitions[instruction.result] = instruction
+            self._constants[key] = instruction.result
+        return self._constants[key]
+
+    def word(self, value: int) -> int:
+        """Return a 32-bit constant."""
+        return self.constant(self.uint, value)
+
+    def long(self, value: int) -> int:
+        """Return a 64-bit constant."""
+        return self.constant(self.ulong, value)
+
+    # -- functions
+
+    def _records(self) -> tuple[int, int]:
+        """Declare pointer types to the structure of all records and to one record."""
+        array = self.put(self.declarations, "OpTypeRuntimeArray", 0, self.ulong)
+        struct = self.put(self.declarations, "OpTypeStruct", 0, array)
+        for name, operands in (
+            ("OpDecorate", (array, "ArrayStride", RECORD_BYTES)),
+            ("OpDecorate", (struct, "Block")),
+            ("OpMemberDecorate", (struct, 0, "Offset", 0)),
+        ):
+            self.put(self.annotations, name, 0, *operands)
+        whole, one = (
+            self.put(self.declarations, "OpTypePointer", 0, "PhysicalStorageBuffer", kind)
+            for kind in (struct, self.ulong)
+        )
+        return whole, one
+
+    def _begin(self, result: int, *parameters: int) -> tuple[int, list[int]]:
+        """Start a function; return its id and its parameters' ids."""
+        kind = self.type("OpTypeFunction", result, *parameters)
+        function = self.put(self.functions, "OpFunction", result, "None", kind)
+        ids = [self.put(self.functions, "OpFunctionParameter", parameter) for parameter in parameters]
+        self.put(self.functions, "OpLabel", 0)
+        return function, ids
+
+    def _store(self, distance: int, flags: int, site: int) -> None:
+        """Store a site's record."""
+        out, (whole, one) = self.functions, self._kinds
+        low = self.put(out, "OpBitwiseAnd", self.ulong, distance, self.long(DISTANCE))
+        record = self.put(out, "OpBitwiseOr", self.ulong, low, flags)
+        base = self.put(out, "OpConvertUToPtr", whole, self.long(self.report + SCRATCH_BYTES))
+        place = self.put(out, "OpAccessChain", one, base, self.word(0), site)
+        self.put(out, "OpStore", 0, place, record, "Aligned", RECORD_BYTES)
+
+    def _when(self, condition: int) -> int:
+        """Start a conditional block; return the label of the merge block."""
+        inside, after = self.id(), self.id()
+        self.put(self.functions, "OpSelectionMerge", 0, after, "None")
+        self.put(self.functions, "OpBranchConditional", 0, condition, inside, after)
+        self.functions.append(Instruction("OpLabel", 0, inside, ()))
+        return after
+
+    def _check(self) -> int:
+        """Define check(address, low, room, mask, flag, site). It returns the address, or the scratch address if
+        `address - low > room`, a bit of `mask` is set in the address, or `flag` is set; then it also stores a record.
+        """
+        long, word, out = self.ulong, self.uint, self.functions
+        function, parameters = self._begin(long, long, long, long, word, self.truth, word)
+        address, low, room, mask, flag, site = parameters
+        distance = self.put(out, "OpISub", long, address, low)
+        outside = self.put(out, "OpUGreaterThan", self.truth, distance, room)
+        lower = self.put(out, "OpUConvert", word, address)
+        remainder = self.put(out, "OpBitwiseAnd", word, lower, mask)
+        misaligned = self.put(out, "OpINotEqual", self.truth, remainder, self.word(0))
+        either = self.put(out, "OpLogicalOr", self.truth, outside, misaligned)
+        wrong = self.put(out, "OpLogicalOr", self.truth, either, flag)
+        after = self._when(wrong)
+        flags = self.put(out, "OpSelect", long, misaligned, self.long(SEEN | MISALIGNED), self.long(SEEN))
+        self._store(distance, flags, site)
+        self.put(out, "OpBranch", 0, after)
+        out.append(Instruction("OpLabel", 0, after, ()))
+        self.put(out, "OpReturnValue", 0, self.put(out, "OpSelect", long, wrong, self.long(self.report), address))
+        self.put(out, "OpFunctionEnd", 0)
+        return function
+
+    def _note(self) -> int:
+        """Define note(wrong, value, site), which stores a record with the value if `wrong`."""
+        out = self.functions
+        function, (wrong, value, site) = self._begin(self.void, self.truth, self.ulong, self.uint)
+        after = self._when(wrong)
+        self._store(value, self.long(SEEN), site)
+        self.put(out, "OpBranch", 0, after)
+        out.append(Instruction("OpLabel", 0, after, ()))
+        self.put(out, "OpReturn", 0)
+        self.put(out, "OpFunctionEnd", 0)
+        return function

@@ -1,0 +1,138 @@
+"""Checked launches: of a single artifact, or all launches of a device.
+
+A launch is recompiled with the address of its report buffer in the code, waited for, and its report read. The result is
+one line of text per site with errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vkjit.runtime.artifact import PRINT_BYTES, REPORT_WORDS, KernelArtifact
+from vkjit.runtime.capture import shadowing, uncover
+from vkjit.runtime.device import Buffer, Device, LoadedKernel
+
+from .helpers import DISTANCE, MISALIGNED, RECORD_BYTES, SCRATCH_BYTES, SEEN
+from .instrument import Site, Span, Watched, watched
+from .reader import HEADER_WORDS
+
+__all__ = ["Watcher", "run"]
+
+_OWN: dict[tuple[str, int], Span] = {("report", -1): (0, 4 * REPORT_WORDS), ("print", -1): (0, PRINT_BYTES)}
+Launch = Callable[[KernelArtifact], None]
+
+
+def run(device: Device, artifact: KernelArtifact, spans: Mapping[tuple[str, int], Span], launch: Launch) -> list[str]:
+    """Run `launch` with an instrumented artifact and wait. Return the errors as lines of text."""
+    report = device.allocate(SCRATCH_BYTES + RECORD_BYTES * _most_sites(artifact.code))
+    try:
+        device.write(report, 0, np.zeros(report.nbytes, np.uint8))
+        # the launch doesn't declare its use of the report buffer, so nothing else orders it after this write
+        device.synchronize()
+        instrumented = watched(
+            artifact.code, artifact.fields, {**_OWN, **spans}, report.address, indirect=artifact.indirect
+        )
+        try:
+            launch(replace(artifact, code=instrumented.code))
+        finally:
+            device.synchronize()
+        records = np.empty(RECORD_BYTES * len(instrumented.sites), np.uint8)
+        device.read(report, SCRATCH_BYTES, records)
+    finally:
+        report.close()
+    return _lines(instrumented, records)
+
+
+def _most_sites(code: bytes) -> int:
+    """Return an upper bound: a checked instruction has at least three words and at most one check per word."""
+    return len(code) // 4 - HEADER_WORDS
+
+
+def _lines(instrumented: Watched, records: npt.NDArray[np.uint8]) -> list[str]:
+    words = records.view(np.uint64).tolist()
+    return [_line(site, word) for site, word in zip(instrumented.sites, words, strict=True) if word & SEEN]
+
+
+def _line(site: Site, record: int) -> str:
+    """Format a record."""
+    distance = record & DISTANCE
+    distance -= (DISTANCE + 1) * (distance > DISTANCE // 2)
+    where = f" ({site.line})" if site.line else ""
+    if site.name == "index":
+        return f"index {distance} into a {site.target}{where}"
+    wrong = []
+    if not 0 <= distance <= site.room:
+        wrong.append("outside of what may be accessed")
+    if record & MISALIGNED:
+        wrong.append(f"not a multiple of {site.align}")
+    if not wrong and "workgroup" in site.target:
+        wrong.append(f"its place, or its stride, is no multiple of {site.align}")
+    text = " and ".join(wrong) or "by a negative index"
+    return f"{site.name} of {site.size} bytes, {site.target}, {distance} bytes from its lowest: {text}{where}"
+
+
+@dataclass(slots=True)
+class Watcher:
+    """Context manager that checks every launch of a device; `lines` collects the errors. Arrays may access their whole
+    buffers.
+    """
+
+    device: Any
+    lines: list[str] = field(default_factory=list)
+    launches: int = 0
+    _launch: Any = None
+
+    def __enter__(self) -> Watcher:
+        with shadowing.lock:
+            shadowing.settle(self.device)
+            self._launch = self.device.launch
+            self.device.watch(id(self), True)
+            self.device.launch = self._watched
+            self.device.direct = lambda _kernel, _launch: None
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with shadowing.lock:
+            uncover(self.device, ("launch", "direct"))
+            self.device.watch(id(self), False)
+
+    def _watched(
+        self,
+        kernel: LoadedKernel,
+        groups: tuple[int, int, int],
+        block: bytes,
+        reads: Sequence[Buffer],
+        writes: Sequence[Buffer],
+    ) -> None:
+        artifact = kernel.artifact
+        if 0 in groups:
+            return
+
+        def launch(changed: KernelArtifact) -> None:
+            self._launch(self.device.load(changed), groups, block, reads, writes)
+
+        self.launches += 1
+        errors = run(self.device, artifact, _buffer_spans(artifact, block, [*reads, *writes]), launch)
+        self.lines += [f"{artifact.name}: {line}" for line in errors]
+
+
+def _buffer_spans(artifact: KernelArtifact, block: bytes, buffers: Sequence[Buffer]) -> dict[tuple[str, int], Span]:
+    """Return the byte ranges of the buffers that contain the addresses in an argument block, relative to each address."""
+    spans: dict[tuple[str, int], Span] = {}
+    for item in artifact.fields:
+        if item.role != "address":
+            continue
+        address = int.from_bytes(block[item.offset : item.offset + 8], "little")
+        fits = [b for b in buffers if b.address <= address < b.address + max(b.nbytes, 1)]
+        spans[item.role, item.arg] = (
+            (fits[0].address - address, fits[0].address + fits[0].nbytes - address) if fits else (0, 0)
+        )
+    return spans

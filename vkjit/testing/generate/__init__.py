@@ -1,0 +1,1 @@
+"""Generation of test cases: strategies for types, sizes and values, and directed cases."""

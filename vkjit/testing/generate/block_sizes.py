@@ -1,0 +1,97 @@
+"""Sizes just past what a kernel's grid or blocks cover, where boundary bugs show.
+
+The candidates are the number of invocations of a grid that doesn't grow with the arrays, and the largest numbers that
+the kernel may use as a block size: Const parameters, constants of its code and its module, and these constants times
+the workgroup size (elements per invocation). Sizes next to each candidate are tried too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from types import FunctionType
+from typing import Any
+
+from vkjit.errors import VkjitError
+from vkjit.frontend import tune_choice
+from vkjit.launch.kernel import Kernel
+from vkjit.launch.plan import default_local_size
+
+from ..cases.case import Case
+from .strategies import Drawing
+from .work_estimate import grid_of
+
+__all__ = ["LARGEST", "MOST_CASES", "sizes_past"]
+
+LARGEST = (1 << 18) + 1
+"""Longest dimension tried, so that arrays take a few megabytes at most."""
+
+MOST_CASES = 12
+"""Maximum number of cases of these sizes."""
+
+_MIN_BLOCK = 128
+_MAX_BLOCK = 1 << 16
+_MAX_PER_INVOCATION = 64
+"""Maximum number of elements per invocation."""
+
+
+def sizes_past(drawing: Drawing, case_of: Callable[[int], Case | None]) -> list[int]:
+    """Return sizes for the long dimension, the most likely to fail first. `case_of` builds a case of a given size."""
+    grids = _fixed_grids(drawing, case_of)
+    blocks = _blocks(drawing.kernel, drawing.groups)
+    sizes = [g + 1 for g in grids] + [b + 1 for b in blocks] + [2 * b + 1 for b in blocks]
+    sizes += [g + d for g in grids for d in (-1, 0)] + [b + d for b in blocks for d in (-1, 0)]
+    return list(dict.fromkeys(n for n in sizes if n <= LARGEST))
+
+
+def _fixed_grids(drawing: Drawing, case_of: Callable[[int], Case | None]) -> list[int]:
+    """Return the invocations of a size-independent grid, in total and per axis; empty if the grid depends on sizes."""
+    kernel = drawing.kernel
+    if kernel.spec.over is not None:
+        return []
+    grids = {_grid(drawing, case_of(size)) for size in (3, 200)}
+    grid = grids.pop()
+    if grids or grid is None:
+        return []
+    declared = kernel.declared_local()
+    sizes = [declared] if declared is not None else [default_local_size(1, d.caps) for d in drawing.devices]
+    totals: dict[int, None] = {}
+    for local in sizes:
+        padded = (*local, 1, 1)[:3]
+        axes = [g * n for g, n in zip(grid, padded, strict=True)]
+        totals.update(dict.fromkeys([math.prod(axes), *axes]))
+    return sorted(t for t in totals if _MIN_BLOCK <= t < LARGEST)
+
+
+def _grid(drawing: Drawing, case: Case | None) -> tuple[int, int, int] | None:
+    if case is None:
+        return None
+    try:
+        return grid_of(drawing.kernel, case, drawing.groups, drawing.devices[0])
+    except (VkjitError, ArithmeticError, AttributeError, TypeError, ValueError, IndexError, KeyError):
+        return None  # the launch reports the error
+
+
+def _blocks(kernel: Kernel, groups: Any) -> list[int]:
+    """Return the two largest block sizes that the kernel may use."""
+    own = {tune_choice(p.default) for p in kernel.spec.params if p.kind == "const"}
+    functions = [f for f in (kernel.spec.fn, groups, kernel._groups, kernel._local) if isinstance(f, FunctionType)]
+    numbers = {n for f in functions for n in _numbers_of(f)} | {n for n in own if type(n) is int}
+    whole = {n for n in numbers if n in own or n % 32 == 0}
+    local = math.prod(kernel.declared_local() or (1,))
+    shares = {local * n for n in numbers if 1 < n <= _MAX_PER_INVOCATION}
+    return sorted({n for n in whole | shares if 2 * _MIN_BLOCK <= n <= _MAX_BLOCK})[-2:]
+
+
+def _numbers_of(function: FunctionType) -> Iterator[int]:
+    """Yield the integers among a function's constants, module globals and closure variables."""
+    values = [function.__globals__.get(name) for name in function.__code__.co_names]
+    for cell in function.__closure__ or ():
+        try:
+            values.append(cell.cell_contents)
+        except ValueError:  # empty cell
+            continue
+    for value in (*values, *function.__code__.co_consts):
+        for number in value if isinstance(value, tuple) else (value,):
+            if type(number) is int and number > 1:
+                yield number

@@ -1,0 +1,394 @@
+"""Directed cases: inputs that expose most bugs, tried in a fixed order before any random ones.
+
+They cover small and long sizes, sizes past a fixed grid or a block, values of both signs, each special value as the
+first and the last element of each array, empty dimensions, other layouts, aliased arrays, and shapes with more than
+2^31 elements in arrays of stride 0. Cases that `where`, `elements` or `dims` forbid are left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from vkjit.dtypes import DType
+from vkjit.frontend import ParamSpec
+
+from ..cases.aliasing import joined
+from ..cases.case import ArrayInput, Case, decode, encode
+from ..cases.layouts import Layout
+from .block_sizes import LARGEST, MOST_CASES, sizes_past
+from .dimensions import interesting_sizes, tiles_of
+from .elements import special_values
+from .strategies import MOST_ELEMENTS, Drawing, dtype_of_param, number_of, scalar_of
+from .work_estimate import is_short
+
+__all__ = ["directed_cases"]
+
+PAIRS = (50_021, 28_001)
+"""Sizes of two axes whose product, or four times that, lies between 2^31 and 2^32, so that an i32 wraps."""
+
+HUGE = 2_147_483_659
+"""A single size past 2^31; only arrays of stride 0 can have it."""
+
+Fill = Callable[[int, DType, Any, Any], Any]
+"""A fill function: (count, type, low, high) -> values within the bounds."""
+
+
+def directed_cases(drawing: Drawing) -> Iterator[Case]:
+    """Yield the directed cases, the most likely to fail first."""
+    builder = _Builder(drawing)
+    makers = (
+        builder.plain, builder.past, builder.special, builder.aliased, builder.huge, builder.empty, builder.laid_out, builder.long,
+    )  # fmt: skip
+    for make in makers:
+        for case in make():
+            if case is not None:
+                allowed = case if drawing.allowed(case) else _with_lengths(drawing, case)
+                if allowed is not None:
+                    yield allowed
+
+
+def _with_lengths(drawing: Drawing, case: Case) -> Case | None:
+    """Replace the integer arguments of a rejected case by one of its sizes; None if `where` rejects that too."""
+    names = [
+        p.name for p in drawing.spec.params
+        if p.kind == "scalar" and type(case.arguments[p.name]) is int and drawing.domains[p.name].free
+    ]  # fmt: skip
+    for size in dict.fromkeys(n for n in case.dims.values() if isinstance(n, int)) if names else ():
+        candidate = case
+        for name in names:
+            candidate = candidate.with_argument(name, size)
+        if drawing.allowed(candidate):
+            return candidate
+    return None
+
+
+class _Builder:
+    """A builder of cases of one kernel from sizes and a fill function."""
+
+    def __init__(self, drawing: Drawing) -> None:
+        self.drawing = drawing
+        self.dimensions = drawing.dimensions
+        self.plain_names = [n for n in self.dimensions.names if n not in self.dimensions.variadic]
+        self.types = {name: kinds[0] for name, kinds in drawing.types.items()}
+        self.tile = next((t for t in tiles_of(drawing.kernel) if t > 1), 64)
+
+    # -- kinds of cases
+
+    def plain(self) -> Iterator[Case | None]:
+        """Yield cases of small sizes and of sizes just past two tiles.
+
+        Their values are small ones of both signs, negative, fractional and large ones, and the limits of wide
+        integers.
+        """
+        yield self.case(self.sizes(3), counting)
+        yield self.case(self.sizes(1), counting)
+        for name in self.plain_names or [""]:
+            long = self.sizes(3) | ({name: self.size(name, 2 * self.tile + 1)} if name else {})
+            yield self.case(long, alternating)
+        yield self.case(self.sizes(3), negative)
+        yield self.case(self.sizes(3), large)
+        yield self.case(self.sizes(3), deep)
+        yield self.case(self.sizes(3), small_fractions)
+        if self._has_wide_integers():
+            yield self.case(self.sizes(3), topmost)
+            yield self.case(self.sizes(3), bottommost)
+
+    def _has_wide_integers(self) -> bool:
+        """True if an input array has integers of 32 bits or more, whose limits exceed those of narrower types."""
+        kinds = [
+            dtype_of_param(p, self.types) for p in self.drawing.spec.params if p.kind == "array" and p.mode != "out"
+        ]
+        return any(kind.is_integer and kind.itemsize >= 4 for kind in kinds)
+
+    def past(self) -> Iterator[Case | None]:
+        """Yield cases with each dimension just past what a fixed grid or a block covers, if the launch is short."""
+        count = 0
+        for name in self.plain_names:
+            for size in sizes_past(self.drawing, lambda n, name=name: self._long(name, n)):  # type: ignore[misc]
+                case = self._long(name, size)
+                if count == MOST_CASES or case is None:
+                    continue
+                if is_short(self.drawing.kernel, case, self.drawing.groups):
+                    count += 1
+                    yield case
+
+    def _long(self, name: str, size: int) -> Case | None:
+        """Return a case in which one dimension has exactly this size; None if it can't have it."""
+        if self.size(name, size) != size:
+            return None
+        return self.case({**self.sizes(2), name: size}, alternating, most=2 * LARGEST)
+
+    def special(self) -> Iterator[Case | None]:
+        """Yield cases with each special value as the last and the first element of each input array."""
+        for kind in self.drawing.special:
+            for param in self.drawing.spec.params:
+                if param.kind != "array" or param.mode == "out":
+                    continue
+                for value in special_values(dtype_of_param(param, self.types), (kind,)):
+                    yield from self._with_special(param, value)
+
+    def _with_special(self, param: ParamSpec, value: Any) -> Iterator[Case | None]:
+        base = self.case(self.sizes(3), alternating)
+        if base is None:
+            return
+        given: ArrayInput = base.arguments[param.name]
+        domain = self.drawing.domains[param.name]
+        if given.values is None or given.values.size == 0:
+            return
+        if not domain.free and not domain.allows(np.asarray([value]), base.dims):
+            return
+        for place in (-1, 0) if given.values.size > 1 else (0,):
+            values = given.values.copy()
+            values.reshape(-1)[place] = value
+            yield base.with_argument(param.name, ArrayInput(given.dtype, given.shape, values, given.layout))
+
+    def empty(self) -> Iterator[Case | None]:
+        """Yield cases with each dimension in turn of size 0."""
+        for name in self.plain_names:
+            if self.size(name, 0) == 0:
+                yield self.case({**self.sizes(3), name: 0}, counting)
+
+    def laid_out(self) -> Iterator[Case | None]:
+        """Yield cases with each array in turn in another layout: transposed, or strided if it has one axis."""
+        for param in self.drawing.spec.params:
+            if param.kind != "array" or param.name in self.drawing.plain_layouts:
+                continue
+            base = self.case(self.sizes(3), alternating)
+            if base is None:
+                return
+            given: ArrayInput = base.arguments[param.name]
+            rank = len(given.shape)
+            layout = Layout(order=tuple(reversed(range(rank))), offset=1) if rank > 1 else Layout(step=2)
+            if rank:
+                yield base.with_argument(param.name, ArrayInput(given.dtype, given.shape, given.values, layout))
+
+    def long(self) -> Iterator[Case | None]:
+        """Yield cases with each dimension in turn much longer than a workgroup."""
+        for name in self.plain_names:
+            largest = max(interesting_sizes(self.drawing.kernel))
+            yield self.case({**self.sizes(2), name: self.size(name, min(largest, 700))}, alternating)
+
+    def aliased(self) -> Iterator[Case | None]:
+        """Yield cases with one array for both parameters of each pair in `aliases=`."""
+        for pair in self.drawing.aliases:
+            for size in (3, 2 * self.tile + 1):
+                base = self.case(self.sizes(size), counting)
+                yield None if base is None else joined(base, pair)
+
+    def huge(self) -> Iterator[Case | None]:
+        """Yield cases with sizes past 32 bits in arrays of stride 0, if the launch stays small."""
+        names = self._huge_names()
+        if not names:
+            return
+        base = self.sizes(3)
+        choices: list[dict[str, int]] = [dict.fromkeys(names, size) for size in PAIRS] if len(names) > 1 else []
+        choices += [{n: PAIRS[0]} for n in names]
+        choices += [{n: HUGE} for n in names]
+        for chosen in choices:
+            if any(self.size(n, v) != v for n, v in chosen.items()):
+                continue
+            case = self.case({**base, **chosen}, ends, huge=frozenset(chosen))
+            if case is not None and self.drawing.is_light(case):
+                yield case
+
+    def _huge_names(self) -> list[str]:
+        """Return the dimensions that only occur in Ins, as axes of their own."""
+        names = []
+        for name in self.plain_names:
+            arrays = [p for p in self.drawing.spec.params if p.kind == "array" and self._has(p.name, name)]
+            alone = all(self._axes(p.name, name) is not None for p in arrays)
+            if arrays and alone and all(p.mode == "in" for p in arrays):
+                names.append(name)
+        return names
+
+    def _has(self, array: str, name: str) -> bool:
+        return name in self.dimensions.of_array[array].names
+
+    def _axes(self, array: str, name: str) -> list[int] | None:
+        """Return the axes of an array that are exactly this dimension.
+
+        None if the dimension is part of an expression, or the array has a batch dimension.
+        """
+        dims = self.dimensions.of_array[array].dims
+        if any(d.variadic for d in dims) or any(name in d.text and d.text != name for d in dims):
+            return None
+        return [axis for axis, d in enumerate(dims) if d.text == name]
+
+    # -- building
+
+    def size(self, name: str, wanted: int) -> int:
+        """Return the allowed size closest to the wanted one; from a list of choices, preferably the next larger."""
+        bounds = self.dimensions.sizes[name]
+        if bounds.choices is not None:
+            fitting = [c for c in bounds.choices if c >= wanted]
+            return int(min(fitting) if fitting else max(bounds.choices))
+        high = wanted if bounds.high is None else bounds.high
+        return max(bounds.low, min(wanted, high))
+
+    def sizes(self, wanted: int) -> dict[str, Any]:
+        """Return sizes for all names; batches get one axis of size 2. Empty if some names are drawn by a strategy."""
+        if self.dimensions.strategies:
+            return {}
+        env: dict[str, Any] = {}
+        for name in self.dimensions.names:
+            if name in self.dimensions.variadic:
+                choices = self.dimensions.sizes[name].choices
+                env[name] = choices[0] if choices is not None else (2,)
+            else:
+                env[name] = self.size(name, wanted)
+        return env
+
+    def case(
+        self, env: Mapping[str, Any], fill: Fill, huge: frozenset[str] = frozenset(), most: int = MOST_ELEMENTS
+    ) -> Case | None:
+        """Build a case with these sizes; None if it isn't possible.
+
+        `huge`: dimensions that become axes of stride 0. `most`: maximum number of stored elements of an array.
+        """
+        if any(n not in env for n in self.dimensions.names):
+            return None
+        loose = {name: (2,) * count for name, count in self.dimensions.loose_counts().items()}
+        shapes = self.dimensions.shapes(env, loose)
+        if shapes is None:
+            return None
+        arguments: dict[str, Any] = {}
+        for param in self.drawing.spec.params:
+            if param.kind == "array":
+                repeated = [a for n in huge for a in self._axes(param.name, n) or [] if self._has(param.name, n)]
+                value = self._array(param, shapes[param.name], env, fill, tuple(sorted(repeated)), most)
+            elif param.kind == "scalar":
+                value = self._scalar(param, env, fill)
+            else:
+                value = self.drawing.choices_of_const(param)[0]
+            if value is None:
+                return None
+            arguments[param.name] = value
+        return Case(dict(env), dict(self.types), arguments)
+
+    def _array(
+        self,
+        param: ParamSpec,
+        shape: tuple[int, ...],
+        env: Mapping[str, Any],
+        fill: Fill,
+        repeated: tuple[int, ...],
+        most: int,
+    ) -> ArrayInput | None:
+        dtype, domain = dtype_of_param(param, self.types), self.drawing.domains[param.name]
+        layout = Layout(repeated=repeated) if repeated else self.drawing.layout(param)
+        distinct = tuple(1 if axis in repeated else n for axis, n in enumerate(shape))
+        if math.prod(distinct) > most:
+            return None
+        if param.mode == "out":
+            return ArrayInput(dtype, shape, None, layout)
+        if domain.strategy is not None:
+            return None
+        count = math.prod(distinct)
+        if domain.choices is not None:
+            choices = np.array([number_of(c, env) for c in domain.choices])
+            flat = choices[np.arange(count) % len(choices)]
+        else:
+            low, high = domain.bounds(env)
+            if low is not None and high is not None and low > high:
+                return None if count else ArrayInput(dtype, shape, np.zeros(shape, dtype.numpy), layout)
+            flat = fill(count, dtype, low, high)
+        values = np.asarray(flat).astype(dtype.numpy).reshape(distinct)
+        rounded = decode(encode(values, dtype), dtype)
+        return ArrayInput(dtype, shape, np.broadcast_to(rounded, shape) if repeated else rounded, layout)
+
+    def _scalar(self, param: ParamSpec, env: Mapping[str, Any], fill: Fill) -> Any:
+        dtype, domain = dtype_of_param(param, self.types), self.drawing.domains[param.name]
+        if domain.strategy is not None:
+            return None
+        if domain.choices is not None:
+            return scalar_of(number_of(domain.choices[0], env), dtype)
+        low, high = domain.bounds(env)
+        if low is not None and high is not None and low > high:
+            return None
+        return scalar_of(np.asarray(fill(2, dtype, low, high)).astype(dtype.numpy)[1].item(), dtype)
+
+
+# -- fill functions: (count, type, low, high) -> values within the bounds
+
+
+def _clipped(values: Any, dtype: DType, low: Any, high: Any) -> Any:
+    ends = (0, 1) if dtype.name == "bool" else (None, None)
+    if dtype.is_integer and dtype.name != "bool":
+        info = np.iinfo(dtype.numpy)
+        ends = (int(info.min), int(info.max))
+    low = ends[0] if low is None else low if ends[0] is None else max(low, ends[0])
+    high = ends[1] if high is None else high if ends[1] is None else min(high, ends[1])
+    array = np.asarray(values)
+    if low is not None and high is not None and (array < low).any() | (array > high).any():
+        span = high - low
+        if dtype.is_integer and span < 2**62:
+            return low + np.abs(array.astype(np.int64)) % (span + 1)
+    return array if low is None and high is None else np.clip(array, low, high)
+
+
+def counting(count: int, dtype: DType, low: Any, high: Any) -> Any:
+    """Return 1, 2, 3, ..., repeated with period 61."""
+    return _clipped(1 + np.arange(count) % 61, dtype, low, high)
+
+
+def alternating(count: int, dtype: DType, low: Any, high: Any) -> Any:
+    """Return small numbers of both signs in irregular order; adjacent elements differ."""
+    values = (np.arange(count) * 7 + 3) % 19 - 9
+    return _clipped(values, dtype, low, high)
+
+
+def negative(count: int, dtype: DType, low: Any, high: Any) -> Any:
+    """Return small negative numbers."""
+    return _clipped(-1 - (np.arange(count) * 5) % 7, dtype, low, high)
+
+
+def large(count: int, dtype: DType, low: Any, high: Any) -> Any:
+    """Return numbers in the thousands."""
+    return _clipped(5000 + (np.arange(count) * 37) % 1009, dtype, low, high)
+
+
+def deep(count: int, dtype: DType, low: Any, high: Any) -> Any:
+    """Return numbers in the negative thousands, where functions such as exp underflow to 0."""
+    return _clipped(-5000 - (np.arange(count) * 37) % 1009, dtype, low, high)
+
+
+def topmost(count: int, dtype: DType, low: Any, high: Any) -> Any:
+    """Return the largest integers; thousands for floats."""
+    if not dtype.is_integer or dtype.name == "bool":
+        return large(count, dtype, low, high)
+    greatest = int(np.iinfo(dtype.numpy).max)
+    end = greatest if high is None else min(high, greatest)
+    return np.array([max(end - 7 * k % 11, _lowest(dtype, low)) for k in range(count)], dtype.numpy)
+
+
+def bottommost(count: int, dtype: DType, low: Any, high: Any) -> Any:
+    """Return the smallest integers; negative thousands for floats."""
+    if not dtype.is_integer or dtype.name == "bool":
+        return deep(count, dtype, low, high)
+    greatest = int(np.iinfo(dtype.numpy).max)
+    end = greatest if high is None else min(high, greatest)
+    return np.array([min(_lowest(dtype, low) + 7 * k % 11, end) for k in range(count)], dtype.numpy)
+
+
+def _lowest(dtype: DType, low: Any) -> int:
+    least = int(np.iinfo(dtype.numpy).min)
+    return least if low is None else max(math.ceil(low), least)
+
+
+def small_fractions(count: int, dtype: DType, low: Any, high: Any) -> Any:
+    """Return fractions below 1/2; zeros and ones for integers."""
+    values = ((np.arange(count) * 13 + 5) % 32) / 64.0
+    return _clipped(np.rint(values * 2) if dtype.is_integer else values, dtype, low, high)
+
+
+def ends(count: int, dtype: DType, low: Any, high: Any) -> Any:
+    """Return the largest and the smallest allowed values, alternating."""
+    if high is None or low is None:
+        return counting(count, dtype, low, high)
+    top = int(np.iinfo(dtype.numpy).max) if dtype.is_integer and dtype.name != "bool" else high
+    high = min(high, top)
+    return np.where(np.arange(count) % 2 == 0, high, low)

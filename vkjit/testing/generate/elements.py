@@ -1,0 +1,195 @@
+"""Element values of arrays and scalars: constraints, fill patterns and special values.
+
+Arrays are filled from a pattern and a seed, so that a large array is a single draw. Special values to mix in are NaN,
+infinities, -0, subnormals and the extremes of the type.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vkjit import dtypes
+from vkjit.dtypes import DType
+from vkjit.errors import ArgumentError
+from vkjit.frontend import parse_dims
+
+__all__ = ["PATTERNS", "SPECIAL_KINDS", "Domain", "domain_of", "fill", "special_values", "width_of"]
+
+PATTERNS = ("ones", "zeros", "counting", "small", "random", "wide")
+"""Fill patterns, simplest first. "wide" covers the full range of integer types, and many magnitudes of floats."""
+
+SPECIAL_KINDS = ("nan", "inf", "negative_zero", "subnormal", "extreme")
+"""Names that `special=` accepts."""
+
+_PERIOD = 61  # prime, so that counting values don't repeat in step with tiles
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """The values that an argument may have: an inclusive range, `choices`, or a hypothesis `strategy` of elements.
+
+    If all fields are None, any value is allowed. Bounds may be expressions over dimension names, such as "N-1" and
+    "-N".
+    """
+
+    low: Any = None
+    high: Any = None
+    choices: tuple[Any, ...] | None = None
+    strategy: Any = None
+
+    @property
+    def free(self) -> bool:
+        """True if the user gave no constraint."""
+        return self.low is None and self.high is None and self.choices is None and self.strategy is None
+
+    def bounds(self, env: Mapping[str, Any]) -> tuple[Any, Any]:
+        """Return the range, evaluated for the given sizes."""
+        return _evaluate(self.low, env), _evaluate(self.high, env)
+
+    def allows(self, values: npt.NDArray[Any], env: Mapping[str, Any]) -> bool:
+        """True if all values lie in the range or among the choices; always False for a strategy."""
+        if self.strategy is not None:
+            return False
+        if self.choices is not None:
+            return bool(np.isin(values, [_evaluate(c, env) for c in self.choices]).all())
+        low, high = self.bounds(env)
+        return bool((low is None or (values >= low).all()) and (high is None or (values <= high).all()))
+
+
+def domain_of(name: str, given: Any) -> Domain:
+    """Convert an entry of the user's `elements=`. Raises ArgumentError for unsupported values."""
+    if given is None:
+        return Domain()
+    if hasattr(given, "example"):
+        return Domain(strategy=given)
+    if isinstance(given, (list, set, frozenset)):
+        return Domain(choices=tuple(given))
+    if isinstance(given, tuple) and len(given) == 2:
+        return Domain(*given)
+    if isinstance(given, (str, bool, int, float, np.generic)):
+        return Domain(choices=(given,))
+    raise ArgumentError(
+        f"elements: {name} is {given!r}: expected a (low, high) pair, a list of values, one value, a text over "
+        "dimension names, or a hypothesis strategy"
+    )
+
+
+def _evaluate(value: Any, env: Mapping[str, Any]) -> Any:
+    """Evaluate a number or an expression over dimension names."""
+    if not isinstance(value, str):
+        return value
+    text = "".join(value.split())  # a single expression; spaces would separate dimensions: "N - 1"
+    shape = parse_dims(f"0{text}" if text.startswith("-") else text).evaluate(env)  # "-N" isn't parsed, "0-N" is
+    if shape is None or len(shape) != 1:
+        raise ArgumentError(f"{value!r} can't be computed from the dimensions {', '.join(env) or '(there are none)'}")
+    return shape[0]
+
+
+def limits(dtype: DType) -> tuple[Any, Any]:
+    """Return the smallest and the largest finite value of a type."""
+    if dtype is dtypes.boolean:
+        return False, True
+    if dtype.is_integer:
+        info = np.iinfo(dtype.numpy)
+        return int(info.min), int(info.max)
+    top = float(np.finfo(dtype.numpy).max) if dtype is not dtypes.bf16 else 3.3895313892515355e38
+    return -top, top
+
+
+def fill(
+    pattern: str, seed: int, shape: tuple[int, ...], dtype: DType, low: Any = None, high: Any = None
+) -> npt.NDArray[Any]:
+    """Return an array filled with a pattern, within [low, high] where bounds are given."""
+    count = math.prod(shape)
+    if dtype is dtypes.boolean:
+        return _booleans(pattern, seed, count).reshape(shape)
+    ends = limits(dtype)
+    low, high = (ends[0] if low is None else max(low, ends[0])), (ends[1] if high is None else min(high, ends[1]))
+    with np.errstate(all="ignore"):
+        values = (
+            _integers(pattern, seed, count, low, high) if dtype.is_integer else _floats(pattern, seed, count, low, high)
+        )
+        return values.astype(dtype.numpy).reshape(shape)
+
+
+def _booleans(pattern: str, seed: int, count: int) -> npt.NDArray[np.bool_]:
+    if pattern in ("ones", "zeros"):
+        return np.full(count, pattern == "ones")
+    if pattern == "counting":
+        return np.asarray(np.arange(count) % 3 != 1)
+    return np.random.default_rng(seed).random(count) < 0.5
+
+
+def _integers(pattern: str, seed: int, count: int, low: int, high: int) -> npt.NDArray[Any]:
+    kind: Any = np.uint64 if high > 2**63 - 1 else np.int64
+    nearest = max(low, min(0, high))
+    rng = np.random.default_rng(seed)
+    if pattern == "zeros":
+        return np.full(count, nearest, kind)
+    if pattern == "ones":
+        return np.full(count, max(low, min(1, high)), kind)
+    if pattern == "counting":
+        start = max(low, min(1, high))
+        period = min(_PERIOD, high - start + 1)
+        return np.asarray(np.arange(count) % period + start, kind)
+    if pattern == "small":
+        return rng.integers(max(low, nearest - 5), min(high, nearest + 9), count, endpoint=True, dtype=kind)
+    return rng.integers(low, high, count, endpoint=True, dtype=kind)
+
+
+def _floats(pattern: str, seed: int, count: int, low: float, high: float) -> npt.NDArray[Any]:
+    nearest = max(low, min(0.0, high))
+    rng = np.random.default_rng(seed)
+    if pattern == "zeros":
+        return np.full(count, nearest)
+    if pattern == "ones":
+        return np.full(count, max(low, min(1.0, high)))
+    if pattern == "counting":
+        return np.asarray(np.clip(1.0 + np.arange(count) % _PERIOD, low, high))
+    if pattern == "small":
+        return np.asarray(np.clip(rng.integers(-4, 4, count, endpoint=True).astype(np.float64), low, high))
+    if high - low < 16:
+        return rng.uniform(low, high, count)
+    values = rng.standard_normal(count) * 2
+    if pattern == "wide":
+        values *= 2.0 ** rng.integers(-6, 4, count)
+    return np.clip(values, low, high)
+
+
+def special_values(dtype: DType, kinds: Sequence[str]) -> list[Any]:
+    """Return the values of the given kinds (see `SPECIAL_KINDS`); integers have only "extreme" ones."""
+    if dtype is dtypes.boolean:
+        return []
+    low, high = limits(dtype)
+    if dtype.is_integer:
+        return [high, low, high - 1, *([-1, low + 1] if dtype.is_signed else [])] if "extreme" in kinds else []
+    tiny = float(np.finfo(dtype.numpy).tiny)
+    least = tiny * 2.0 ** -(7 if dtype is dtypes.bf16 else np.finfo(dtype.numpy).nmant)
+    table = {
+        "nan": [math.nan], "inf": [math.inf, -math.inf], "negative_zero": [-0.0],
+        "subnormal": [least, -least, tiny / 2], "extreme": [high, low, tiny, -tiny],
+    }  # fmt: skip
+    return [value for kind in SPECIAL_KINDS if kind in kinds for value in table[kind]]
+
+
+USUAL_KINDS = ("nan", "inf")
+"""The kinds that `special=None` stands for in a check."""
+
+
+def width_of(special: bool | Sequence[str] | None) -> tuple[str, ...]:
+    """Return the special kinds that `special=` selects. Raises ArgumentError for an unknown one."""
+    if special is None:
+        return USUAL_KINDS
+    if isinstance(special, bool):
+        return SPECIAL_KINDS if special else ()
+    kinds = (special,) if isinstance(special, str) else tuple(special)
+    unknown = [k for k in kinds if k not in SPECIAL_KINDS]
+    if unknown:
+        raise ArgumentError(f"special: no kind is named {unknown[0]!r}: expected some of {', '.join(SPECIAL_KINDS)}")
+    return kinds

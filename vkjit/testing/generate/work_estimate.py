@@ -1,0 +1,106 @@
+"""Estimate the work of a launch in advance: workgroups times loop iterations.
+
+Decides whether the reference interpreter can run a case of huge extents. For `is_light`, a loop whose trip count can't
+be bounded counts as endless.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vkjit.errors import CompileError
+from vkjit.ir.core import Module, Region
+from vkjit.ir.rewrite import LOOPS, clone_module
+from vkjit.launch.kernel import Kernel
+from vkjit.passes.analysis.trip_bound import Intervals
+from vkjit.passes.lowering.lower_exits import LowerExits
+from vkjit.passes.transforms.inline import Inline
+from vkjit.runtime.device import Device
+
+from ..cases.case import ArrayInput, Case
+from ..cases.composites import for_launch
+from ..cases.reference import call_by_name
+from .usable_types import module_of
+
+__all__ = ["grid_of", "is_light", "is_short"]
+
+MOST_STEPS = 1 << 16
+"""Maximum number of iterations, summed over all workgroups."""
+
+MOST_LANES = 1 << 24
+"""Maximum number of iterations, summed over all invocations, assuming one per element."""
+
+
+def is_light(kernel: Kernel, case: Case, groups: Any) -> bool:
+    """True if a launch of the case is short."""
+    try:
+        grid = grid_of(kernel, case, groups)
+        if grid is None or math.prod(grid) > MOST_STEPS:
+            return False
+        iterations = _iterations_of(kernel, case, grid)
+    except (CompileError, ZeroDivisionError):
+        return False
+    return iterations is not None and iterations * math.prod(grid) <= MOST_STEPS
+
+
+def is_short(kernel: Kernel, case: Case, groups: Any) -> bool:
+    """True if a launch with one invocation per element is short; loops with unknown trip count are ignored."""
+    try:
+        grid = grid_of(kernel, case, groups)
+        iterations = None if grid is None else _iterations_of(kernel, case, grid)
+    except (CompileError, ZeroDivisionError, AttributeError):
+        return False
+    return iterations is None or iterations * max(case.size(), 1) <= MOST_LANES
+
+
+def _iterations_of(kernel: Kernel, case: Case, grid: tuple[int, int, int]) -> int | None:
+    ranks = {n: len(a.shape) for n, a in case.arrays().items()}
+    module = module_of(kernel, case.dtypes, ranks, case.arguments)
+    values = list(case.arguments.values())
+    extents = {i: v.shape for i, v in enumerate(values) if isinstance(v, ArrayInput)}
+    scalars = {i: v for i, v in enumerate(values) if isinstance(v, int)}
+    return _iterations(module, extents, scalars, grid)
+
+
+def grid_of(kernel: Kernel, case: Case, groups: Any, device: Device | None = None) -> tuple[int, int, int] | None:
+    """Return the grid; for kernels that run over an array, in workgroups of one invocation.
+
+    `device` is passed to functions that compute the grid. None if the grid is unknown.
+    """
+    if kernel.spec.over is not None:
+        return math.prod(for_launch(kernel.expanded_spec, case.arguments)[kernel.spec.over].shape), 1, 1
+    chosen = kernel._groups if groups is None else groups
+    if callable(chosen):
+        given = for_launch(kernel.expanded_spec, case.arguments)
+        chosen = call_by_name(chosen, {**given, "dev": device}, "groups=")
+    if chosen is None:
+        return None
+    padded = (*(chosen if isinstance(chosen, tuple) else (chosen,)), 1, 1)
+    return int(padded[0]), int(padded[1]), int(padded[2])
+
+
+def _iterations(
+    module: Module, extents: Mapping[int, Sequence[int]], scalars: Mapping[int, int], groups: tuple[int, int, int]
+) -> int | None:
+    """Return the number of iterations of one invocation; None if a trip count is unknown."""
+    flat = Inline().run(LowerExits().run(clone_module(module)))
+    intervals = Intervals(flat.kernel)
+
+    def of(region: Region) -> int:
+        total = 1
+        for op in region.ops:
+            inside = sum(of(r) for r in op.regions)
+            if op.name in LOOPS:
+                trips = intervals.trips(op)
+                if trips is None:
+                    raise KeyError
+                inside *= max(trips.evaluate(extents, scalars, groups), 0)
+            total += inside
+        return total
+
+    try:
+        return of(flat.kernel.body)
+    except (KeyError, IndexError):
+        return None

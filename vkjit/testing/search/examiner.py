@@ -1,0 +1,381 @@
+"""Run a case on all executors and look for errors.
+
+`Examiner.examine` checks, in this order: errors that the kernel or the sanitizer reports (in debug mode on the first
+executor, which is the interpreter if it is among them), writes outside arrays, elements of Outs that nobody writes or
+that depend on the previous contents, differences from the reference or, without one, between executors and schedules,
+and the user's own properties.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from vkjit.errors import ArgumentError, FeatureError, KernelError
+from vkjit.ir.core import Module
+from vkjit.ir.ops import OpName
+from vkjit.launch.kernel import Kernel
+from vkjit.runtime.sanitizer_reports import DEFAULT_CHECKS
+
+from ..cases.case import ArrayInput, Case, decode
+from ..cases.composites import parts_of_arrays, whole
+from ..cases.reference import call_by_name, expected_outputs, outputs_of, uncertainty, values_by_name
+from ..cases.schedules import PLAIN, Schedule
+from ..compare.outputs import Bounds, Difference, compare
+from ..compare.tolerances import ErrorBudget, Tolerance, rounded_operations
+from ..compare.unordered import Unordered, aligned, rows_of, unordered_of
+from ..execution.run import POISONS, Executor, Outcome
+from ..execution.shadow import Shadow
+from .finding import Finding
+
+__all__ = ["Examiner"]
+
+EXACT_OPERATIONS: frozenset[OpName] = frozenset({
+    "add", "sub", "mul", "div", "sqrt", "neg", "abs", "min", "max", "fmin", "fmax", "floor", "ceil", "trunc", "round",
+    "sign", "select", "copysign", "cast", "const",
+})  # fmt: skip
+"""Operations that strict mode makes bit-identical on all devices, casts included."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A launch that completed without errors."""
+
+    executor: Executor
+    schedule: Schedule
+    outcome: Outcome
+
+
+class Examiner:
+    """An oracle for cases of one kernel: runs them on all executors and compares the results."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        reference: Callable[..., Any] | None,
+        executors: Sequence[Executor],
+        *,
+        groups: Any = None,
+        tolerance: Tolerance | None = None,
+        precise: bool = True,
+        partial: bool = False,
+        judges: Sequence[Callable[..., Any]] = (),
+        checks: Sequence[str] = DEFAULT_CHECKS,
+        unordered: Any = (),
+    ) -> None:
+        self.kernel = kernel
+        self.spec = kernel.expanded_spec
+        self.checks = tuple(checks)
+        self.reference = reference
+        self.executors = list(executors)
+        self.shadow = Shadow(kernel, groups)
+        self.tolerance = tolerance
+        self.precise = precise
+        self.partial = partial
+        self.judges = tuple(judges)
+        self.outputs = outputs_of(self.spec)
+        self.outs = [p.name for p in self.spec.params if p.kind == "array" and p.mode == "out"]
+        self.unordered = unordered_of(kernel.spec, parts_of_arrays(self.spec), unordered)
+        self._group_of = {name: group for group in self.unordered for name in group.names}
+        self._loose = frozenset(n for n, group in self._group_of.items() if group.counter is not None)
+        self.skipped: dict[str, str] = {}
+        self.launches = 0
+        self._budgets: dict[int, tuple[Module, ErrorBudget]] = {}  # by id; the tuple keeps the module alive
+
+    def examine(self, case: Case, schedules: Mapping[str, Schedule], like: Finding | None = None) -> Finding | None:
+        """Return the first failure of a case; None if it passes.
+
+        With `like`, stop early if that suffices to reproduce a failure of this kind. Raises CompileError for a kernel
+        that doesn't compile, and any exception of the reference.
+        """
+        first = self.executors[0]
+        watched = self._first_run(case, first)
+        if isinstance(watched, Finding) or (like is not None and like.reports):
+            return watched if isinstance(watched, Finding) else None
+        runs: list[_Run] = [] if watched is None else [watched]
+        plan = [(first, schedules.get(first.name, PLAIN), 1)]
+        plan += [(e, schedules.get(e.name, PLAIN), number % 2) for number, e in enumerate(self.executors[1:])]
+        for executor, schedule, poison in plan:
+            run = self._run(case, executor, schedule, POISONS[poison])
+            if isinstance(run, Finding):
+                return run
+            if run is not None:
+                runs.append(run)
+        expected = None
+        if self.reference is not None:  # after the kernel, which reports an index out of bounds more precisely
+            expected = self._expected(self.reference, case)
+        return (
+            self._find_unwritten(case, runs, expected)
+            or self._find_differences(case, runs, expected)
+            or self._check_properties(case, runs)
+        )
+
+    def _first_run(self, case: Case, executor: Executor) -> _Run | Finding | None:
+        """Make the first run: in debug mode, with the sanitizer if enabled. None if the device can't run the kernel."""
+        schedule = replace(PLAIN, debug=True)
+        if not self.checks:
+            return self._run(case, executor, schedule, POISONS[0])
+        try:
+            self.launches += 1
+            outcome, reports = executor.sanitized(case, schedule, POISONS[0], self.checks)
+        except KernelError as error:
+            return Finding("report", case, executor.name, schedule, error=error)
+        except FeatureError as error:
+            self._skip(executor, error)
+            return None
+        if reports:
+            return Finding("sanitizer", case, executor.name, schedule, reports=tuple(reports))
+        return self._check_bounds(case, executor, schedule, POISONS[0], outcome)
+
+    def _check_bounds(
+        self, case: Case, executor: Executor, schedule: Schedule, poison: int, outcome: Outcome
+    ) -> _Run | Finding:
+        """Return the run, or a finding if the kernel wrote outside its arrays."""
+        if outcome.strays:
+            name, places = next(iter(outcome.strays.items()))
+            return Finding("outside", case, executor.name, schedule, name, offsets=tuple(places), poison=poison)
+        return _Run(executor, schedule, outcome)
+
+    def _expected(self, reference: Callable[..., Any], case: Case) -> Mapping[str, Any]:
+        """Call the reference. If it raises, a note with the array shapes is added to its exception."""
+        try:
+            return expected_outputs(reference, self.spec, case, precise=self.precise, loose=self._loose)
+        except Exception as error:
+            if hasattr(error, "add_note"):  # from Python 3.11 on
+                shapes = ", ".join(f"{n}: {v.shape}" for n, v in case.arrays().items())
+                error.add_note(f"raised by the reference of {self.kernel.name}, for arrays of shapes {shapes}")
+            raise
+
+    def _run(self, case: Case, executor: Executor, schedule: Schedule, poison: int) -> _Run | Finding | None:
+        """Launch once; None if the device can't run the kernel."""
+        try:
+            self.launches += 1
+            outcome = executor.run(case, schedule, poison)
+        except KernelError as error:
+            return Finding("report", case, executor.name, schedule, error=error, poison=poison)
+        except FeatureError as error:
+            self._skip(executor, error)
+            return None
+        return self._check_bounds(case, executor, schedule, poison, outcome)
+
+    def _skip(self, executor: Executor, error: FeatureError) -> None:
+        """Drop a device that can't run the kernel. Re-raises the error if it is the only one."""
+        if len(self.executors) == 1:
+            raise error
+        self.skipped[executor.name] = str(error).splitlines()[0]
+        if executor in self.executors:
+            self.executors.remove(executor)
+
+    def _find_unwritten(self, case: Case, runs: Sequence[_Run], expected: Mapping[str, Any] | None) -> Finding | None:
+        """Find elements of Outs that still hold the poison after two runs with different poison.
+
+        Outs that the reference omits aren't checked.
+        """
+        if self.partial or len({r.outcome.poison for r in runs}) < 2:
+            return None
+        for name in self.outs:
+            if expected is not None and name not in expected:
+                continue
+            for one, two in itertools.pairwise(runs):
+                untouched = one.outcome.untouched(name) & two.outcome.untouched(name)
+                if name in self._loose:
+                    untouched[self._rows(case, two, name) :] = False
+                if one.outcome.poison == two.outcome.poison or not untouched.any():
+                    continue
+                untouched &= ~self.shadow.written(case, name)  # poison that was read and written back
+                if untouched.any():
+                    return Finding(
+                        "unwritten", case, two.executor.name, two.schedule, name, wrong=untouched,
+                        poison=two.outcome.poison,
+                    )  # fmt: skip
+        return None
+
+    def _find_differences(self, case: Case, runs: Sequence[_Run], expected: Mapping[str, Any] | None) -> Finding | None:
+        """Find outputs that differ from the reference or, without one, from the first run.
+
+        Outputs that the reference omits aren't compared. If properties replace the reference, only outputs with
+        unordered rows and their counters are.
+        """
+        spread, wide = (
+            _Once(lambda: self.shadow.spread(case, PLAIN)),
+            _Once(lambda: self.shadow.wide_spread(case, PLAIN)),
+        )
+        kind = "disagreement" if expected is None else "reference"
+        compared = list(runs[1:]) if expected is None else [*runs[1:], *runs[:1]]
+        wanted = expected
+        if expected is None:
+            wanted = self._values(case, runs[0]) if runs else {}
+        for name in self.outputs:
+            if name not in (wanted or {}) or (expected is None and not self._has_to_agree(name)):
+                continue
+            bounds = self._bounds(case, name, spread, wide, expected)
+            for run in compared:
+                difference = self._compare_output(case, run, name, wanted or {}, bounds)
+                if difference is not None:
+                    return self._difference(case, runs[0], run, kind, *difference, expected)
+        return None
+
+    def _has_to_agree(self, name: str) -> bool:
+        """True if runs are compared with each other in this output."""
+        if self.judges and self.reference is None:
+            return name in self._group_of or any(name == g.counter for g in self.unordered)
+        return not (self.partial and name in self.outs)
+
+    def _values(self, case: Case, run: _Run) -> dict[str, Any]:
+        """Return the output values of a run."""
+        arrays = case.arrays()
+        return {n: decode(raw, arrays[n].dtype) for n, raw in run.outcome.raw.items()}
+
+    def _rows(self, case: Case, run: _Run, name: str) -> int:
+        """Return the number of rows that a run produced in an unordered output."""
+        return rows_of(self._group_of[name], self._values(case, run), case.arrays()[name].shape[0])
+
+    def _compare_output(
+        self, case: Case, run: _Run, name: str, wanted: Mapping[str, Any], bounds: Bounds
+    ) -> tuple[str, Difference] | None:
+        """Compare an output of a run; returns the name and difference of the output, or of the counter of its rows."""
+        dtype, group = case.arrays()[name].dtype, self._group_of.get(name)
+        found = decode(run.outcome.raw[name], dtype)
+        if group is None or not found.ndim:
+            difference = compare(found, np.asarray(wanted[name]), dtype, bounds)
+            return None if difference is None else (name, difference)
+        values, extent = self._values(case, run), found.shape[0]
+        rows = rows_of(group, values, extent)
+        wanted_rows = len(wanted[name])
+        if wanted_rows == extent:  # the number of rows that the reference returned doesn't tell how many are valid
+            wanted_rows = rows_of(group, wanted, extent) if group.counter in wanted else rows
+        if rows != wanted_rows and group.counter is not None:
+            counter = values[group.counter]
+            return group.counter, _counted(counter, wanted_rows, case.arrays()[group.counter].dtype)
+        placed = self._match_rows(case, group, values, wanted, rows)[name]
+        behind = found[rows:].astype(placed.dtype)  # rows past the counter aren't compared
+        difference = compare(found, np.concatenate([placed, behind]), dtype, bounds.of_rows(found.shape))
+        return None if difference is None else (name, difference)
+
+    def _match_rows(
+        self, case: Case, group: Unordered, values: Mapping[str, Any], wanted: Mapping[str, Any], rows: int
+    ) -> dict[str, Any]:
+        """Match the expected rows of a group to the found ones, for those outputs that are expected."""
+        arrays = case.arrays()
+        given = [n for n in group.names if n in wanted]
+        short = [n for n in given if len(wanted[n]) < rows]
+        if short:
+            raise ArgumentError(f"the reference gives {len(wanted[short[0]])} rows of {short[0]}, expected {rows}, as of "
+                                f"{next(n for n in given if n not in short)}")  # fmt: skip
+        expected = [np.asarray(wanted[n])[:rows] for n in given]
+        matched = aligned([values[n][:rows] for n in given], expected, [arrays[n].dtype for n in given])
+        return dict(zip(given, matched, strict=True))
+
+    def _difference(
+        self, case: Case, first: _Run, run: _Run, kind: str, name: str, difference: Difference,
+        expected: Mapping[str, Any] | None,
+    ) -> Finding:  # fmt: skip
+        poison = run.outcome.poison
+        if kind == "disagreement" and self._depends_on_poison(case, run, name):
+            return Finding(
+                "depends", case, run.executor.name, run.schedule, name, wrong=difference.wrong, poison=poison
+            )
+        other = f"{first.executor.name} (launched {first.schedule})" if kind == "disagreement" else ""
+        return Finding(
+            kind, case, run.executor.name, run.schedule, name, difference=difference, other=other, poison=poison,
+            expected=expected, rows=self._rows(case, run, name) if name in self._group_of else None,
+        )  # fmt: skip
+
+    def _depends_on_poison(self, case: Case, run: _Run, name: str) -> bool:
+        """True if changing only the poison, under the same schedule, changes an Out."""
+        if name not in self.outs or name in self._group_of:
+            return False
+        one, two = (run.executor.run(case, run.schedule, poison).raw[name] for poison in POISONS)
+        return one.tobytes() != two.tobytes()
+
+    def _check_properties(self, case: Case, runs: Sequence[_Run]) -> Finding | None:
+        """Call the user's properties with the arguments after each launch."""
+        for judge, run in itertools.product(self.judges, runs):
+            values = values_by_name(case, precise=False)
+            before = whole(self.spec, values)
+            after = whole(self.spec, {**values, **self._values(case, run)})
+            names = inspect.signature(judge).parameters
+            if "before" in names and "before" not in after:
+                after["before"] = before
+            try:
+                text = "" if call_by_name(judge, after, "the test") is not False else "it gives False"
+            except AssertionError as error:
+                text = str(error) or _line_of(error)
+            if text:
+                said = KernelError(f"{_name_of(judge)} doesn't hold: {text}")
+                return Finding("property", case, run.executor.name, run.schedule, error=said, poison=run.outcome.poison)
+        return None
+
+    # -- error bounds
+
+    def _bounds(self, case: Case, name: str, spread: Any, wide: Any, expected: Mapping[str, Any] | None) -> Bounds:
+        if self.reference is None and self.kernel._strict and self._strictly_exact(case):
+            return Bounds(lambda: 0.0, None, self.tolerance, exact=True)
+        blur = None
+        if self.reference is not None and expected is not None and name in expected:
+            reference, wanted = self.reference, expected[name]
+
+            def blur() -> Any:
+                return uncertainty(reference, self.spec, case, name, wanted, precise=self.precise, loose=self._loose)
+
+        return Bounds(
+            lambda: self._budget(case), lambda: spread()[name], self.tolerance, blur=blur, wide=lambda: wide()[name]
+        )
+
+    def _strictly_exact(self, case: Case) -> bool:
+        launch = self.shadow.launch(case)
+        return launch is not None and rounded_operations(launch.module) <= EXACT_OPERATIONS
+
+    def _budget(self, case: Case) -> float | None:
+        """Return the sum of rounding errors along the longest path for the case's sizes; None if unknown."""
+        launch = self.shadow.launch(case)
+        if launch is None:
+            return 0.0
+        module = launch.module
+        if id(module) not in self._budgets:
+            self._budgets[id(module)] = (module, ErrorBudget(module))
+        values = list(case.arguments.values())
+        extents = {i: v.shape for i, v in enumerate(values) if isinstance(v, ArrayInput)}
+        scalars = {i: v for i, v in enumerate(values) if isinstance(v, int)}
+        return self._budgets[id(module)][1].evaluate(extents, scalars, launch.groups)
+
+
+def _name_of(judge: Callable[..., Any]) -> str:
+    name = getattr(judge, "__name__", "")
+    if name == "<lambda>":
+        return f"the property at {judge.__code__.co_filename}:{judge.__code__.co_firstlineno}"
+    return "the test's own assertion" if not name or name.startswith(("<", "test")) else f"the property {name}"
+
+
+def _counted(counter: Any, rows: int, dtype: Any) -> Difference:
+    """Return the difference for a counter whose first element should be `rows`."""
+    should, wrong = counter.copy(), np.zeros(counter.shape, bool)
+    should.reshape(-1)[0] = rows
+    wrong.reshape(-1)[0] = True
+    return Difference(wrong, counter, should, np.zeros(counter.shape), dtype)
+
+
+def _line_of(error: AssertionError) -> str:
+    """Return the source line that raised an assertion without a message."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return (frames[-1].line or "") if frames else "no message"
+
+
+class _Once:
+    """A lazily computed, cached value."""
+
+    def __init__(self, compute: Callable[[], Any]) -> None:
+        self._compute = compute
+        self._value: Any = None
+        self._done = False
+
+    def __call__(self) -> Any:
+        if not self._done:
+            self._value, self._done = self._compute(), True
+        return self._value

@@ -1,0 +1,220 @@
+"""Search for a failing case: directed cases, then random ones, under varying schedules."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import random
+import unittest
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from vkjit.errors import ArgumentError, CompileError, KernelError
+from vkjit.launch.kernel import Kernel
+from vkjit.runtime.sanitizer_reports import checks_of
+
+from ..cases.case import Case
+from ..cases.schedules import FREE, PLAIN, Schedule, choices_for
+from ..compare.tolerances import as_tolerance
+from ..execution.run import Executor, executors
+from ..generate.block_sizes import MOST_CASES
+from ..generate.choices import Chooser, Drawn, Seeded
+from ..generate.directed import directed_cases
+from ..generate.load_hypothesis import load_hypothesis
+from ..generate.strategies import Drawing
+from ..generate.usable_types import module_of
+from .examiner import Examiner
+from .finding import Finding
+
+__all__ = ["Search", "functions_of", "searched_checks"]
+
+
+class _BrokenError(AssertionError):
+    """The error by which hypothesis learns of a failure; carries the finding."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding.kind)
+        self.finding = finding
+
+
+class Search:
+    """The search of one property test."""
+
+    def __init__(
+        self, kernel: Kernel, reference: Callable[..., Any] | None, judge: Callable[..., Any] | None,
+        settings: Mapping[str, Any], *, remembers: bool = False,
+    ) -> None:  # fmt: skip
+        if not isinstance(kernel, Kernel):
+            raise ArgumentError(f"expected a function decorated with @vk.kernel, found {kernel!r}")
+        self.kernel = kernel
+        self.settings = settings
+        self.remembers = remembers
+        self.groups = settings["groups"]
+        self.executors = executors(kernel, settings["devices"], self.groups)
+        inputs = {k: settings[k] for k in ("dims", "elements", "where", "dtypes", "special", "aliases", "groups")}
+        self.drawing = Drawing(kernel, [e.device for e in self.executors], **inputs)
+        self.reference = reference
+        self.judges = (*functions_of(settings["properties"]), *([] if judge is None else [judge]))
+        self.examiner = self.examiner_of(kernel, self.executors)
+        self.choices = self._choices() if settings["schedules"] else {}
+        self.larger: list[Finding] = []
+        self.examples = 0
+        self.seed: int | None = settings["seed"]
+
+    def examiner_of(self, kernel: Kernel, on: list[Executor]) -> Examiner:
+        """Return an examiner for a kernel with this check's settings and the given executors."""
+        settings = self.settings
+        return Examiner(
+            kernel, self.reference, on, groups=self.groups, tolerance=as_tolerance(settings["tolerance"]),
+            precise=settings["precise"], partial=settings["partial"], judges=self.judges,
+            unordered=settings["unordered"],
+            checks=searched_checks(settings["sanitize"]),
+        )  # fmt: skip
+
+    def _choices(self) -> dict[str, list[tuple[str, list[Any]]]]:
+        uses_subgroups = self.uses_subgroups()
+        # a strict kernel promises exact bits, which hold only in strict mode
+        settled = self.kernel._fast_math or self.kernel._strict
+        strict = (False, True) if self.settings["strict"] and not settled else ()
+        return {
+            e.name: choices_for(
+                self.kernel, e.device, uses_subgroups=uses_subgroups, has_groups=self.groups is not None, strict=strict
+            )
+            for e in self.executors
+        }
+
+    def uses_subgroups(self) -> bool:
+        """True if the kernel uses subgroup operations; False if it doesn't compile."""
+        types = {n: t[0] for n, t in self.drawing.types.items()}
+        ranks = {n: len(d.dims) for n, d in self.drawing.dimensions.of_array.items()}
+        try:
+            module = module_of(self.kernel, types, ranks, self.drawing._constants())
+        except CompileError:
+            return False  # the launch reports the error
+        return bool(module.kernel.attrs.get("subgroups"))
+
+    def first(self) -> Finding | None:
+        """Return the first failure, not shrunk; None if there is none."""
+        hypothesis = load_hypothesis()
+        before, now = [hypothesis.Phase.explicit, hypothesis.Phase.reuse], [hypothesis.Phase.generate]
+        remembered = self._search_drawn(before) if self.remembers and self.seed is None else None
+        return remembered or self._search_directed() or self._search_drawn(now)
+
+    def _search_directed(self) -> Finding | None:
+        """Try directed cases, up to half of the examples, and some additional long ones."""
+        plain = dict.fromkeys((e.name for e in self.executors), PLAIN)
+        most = self.settings["max_examples"] // 2 + (
+            MOST_CASES if self.settings["max_examples"] > 2 * MOST_CASES else 0
+        )
+        for case in itertools.islice(directed_cases(self.drawing), max(most, 1)):
+            self.examples += 1
+            finding = self.examiner.examine(case, plain)
+            if finding is not None:
+                self.larger = [finding]
+                return finding
+        return None
+
+    def _search_drawn(self, phases: Sequence[Any]) -> Finding | None:
+        if self.examples >= self.settings["max_examples"]:
+            return None
+        hypothesis = load_hypothesis()
+
+        def property_holds(drawn: tuple[Case, Mapping[str, Schedule]]) -> None:
+            case, schedules = drawn
+            self.examples += 1
+            finding = self.examiner.examine(case, schedules)
+            if finding is not None:
+                self.larger = [finding]
+                raise _BrokenError(finding)
+
+        property_holds.__name__ = f"{self.kernel.name}_holds"
+        property_holds.__qualname__ = property_holds.__name__
+        # key of the example database
+        property_holds._hypothesis_internal_add_digest = self._digest()  # type: ignore[attr-defined]
+        test = hypothesis.given(self._inputs())(property_holds)
+        test = hypothesis.settings(**self._hypothesis_settings(hypothesis, phases))(test)
+        if self.seed is None and not self.remembers and not hypothesis.settings().derandomize:
+            self.seed = random.SystemRandom().getrandbits(32)
+        if self.seed is not None:  # without one, hypothesis uses its database
+            test = hypothesis.seed(self.seed)(test)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", hypothesis.errors.HypothesisWarning)
+            try:
+                test()
+            except _BrokenError as broken:
+                return broken.finding
+            except unittest.SkipTest:  # the database has no examples
+                return None
+            except hypothesis.errors.Flaky:
+                # the same input passes and fails: a race or a nondeterministic result
+                if not self.larger:
+                    raise
+                return self.larger[0]
+        return None
+
+    def _hypothesis_settings(self, hypothesis: Any, phases: Sequence[Any]) -> dict[str, Any]:
+        # no shrinking phase: `minimise` shrinks
+        settings = {
+            "max_examples": self.settings["max_examples"] - self.examples, "deadline": None, "phases": phases, "print_blob": False,
+            "report_multiple_bugs": False, "suppress_health_check": list(hypothesis.HealthCheck),
+            "verbosity": hypothesis.Verbosity.quiet,
+        }  # fmt: skip
+        return settings if self.remembers else {**settings, "database": None}
+
+    def _digest(self) -> bytes:
+        function = self.kernel.spec.fn
+        return hashlib.sha256(f"{function.__module__}.{function.__qualname__}".encode()).digest()
+
+    def _inputs(self) -> Any:
+        """Return a strategy of cases with a schedule per device.
+
+        A fifth of the cases are drawn choice by choice, the others from a seed.
+        """
+        from hypothesis import strategies as st
+
+        def inputs(draw: Callable[[Any], Any]) -> tuple[Case, dict[str, Schedule]]:
+            seed = draw(st.integers(0, 2**48))
+            chooser = Seeded(draw, seed) if seed % 5 else Drawn(draw)
+            case = self.drawing.case(chooser)
+            return case, {name: self._schedule(chooser, fields) for name, fields in self.choices.items()}
+
+        return st.composite(inputs)()
+
+    def _schedule(self, chooser: Chooser, fields: list[tuple[str, list[Any]]]) -> Schedule:
+        """Choose a schedule.
+
+        Fields that need no compilation vary freely; of the others, one at a time, since each combination is compiled.
+        """
+        free = {name: chooser.pick(values) for name, values in fields if name in FREE}
+        chosen = chooser.pick([None, *(f for f in fields if f[0] not in FREE)])
+        if chosen is None:
+            return Schedule(**free)
+        name, (default, *others) = chosen
+        return Schedule(**free, **{name: chooser.pick([v for v in dict.fromkeys(others) if v != default])})
+
+    def again(self, original: Finding, case: Case, schedule: Schedule) -> Finding | None:
+        """Return the finding of another case if it fails in the same way as the original."""
+        schedules = dict.fromkeys((e.name for e in self.examiner.executors), PLAIN)
+        schedules[original.executor] = schedule
+        with contextlib.suppress(CompileError, ArgumentError, KernelError):
+            finding = self.examiner.examine(case, schedules, original)
+            if finding is not None and finding.sort == original.sort:
+                return finding
+        return None
+
+
+def searched_checks(sanitize: Any) -> tuple[str, ...]:
+    """Return the sanitizer checks of a search; the default adds division by zero and endless loops."""
+    checks = checks_of(sanitize)
+    return (*checks, "division", "loops") if sanitize is True else checks
+
+
+def functions_of(given: Any) -> tuple[Callable[..., Any], ...]:
+    """Convert `properties=`, a function or several, to a tuple of functions."""
+    functions = (given,) if callable(given) else tuple(given)
+    wrong = [f for f in functions if not callable(f)]
+    if wrong:
+        raise ArgumentError(f"properties: {wrong[0]!r} is no function: expected functions of the kernel's arguments")
+    return functions

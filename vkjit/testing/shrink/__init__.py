@@ -1,0 +1,1 @@
+"""Shrinking of failing cases."""

@@ -1,0 +1,170 @@
+"""Joint shrinking steps: change several interdependent values at once.
+
+When a size shrinks, other sizes, integer arguments or array elements follow it, as with a length and the array that it
+belongs to, or two sizes that must be equal. Integer arguments move towards zero together; arrays with equal contents
+change together.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..cases.case import ArrayInput, Case
+from ..generate.strategies import Drawing, dtype_of_param
+from .resizing import Resize, smaller_sizes
+
+__all__ = ["simpler_together", "smaller_together"]
+
+_MAX_FOLLOWING = 1 << 12
+"""Maximum number of elements of arrays whose values are adjusted to a size."""
+
+Change = Callable[[Any], Any]
+"""A function that maps values to smaller ones."""
+
+
+def simpler_together(case: Case, drawing: Drawing) -> Iterator[Case]:
+    """Yield cases in which several integer arguments or two arrays change together.
+
+    Many of them don't satisfy the user's `where`.
+    """
+    yield from _integers_together(case, drawing)
+    yield from _arrays_together(case, drawing)
+
+
+def smaller_together(case: Case, drawing: Drawing) -> Iterator[Case]:
+    """Yield cases in which one size shrinks and other sizes or integers follow.
+
+    Many of them don't satisfy the user's `where`.
+    """
+    resize = Resize(drawing)
+    for name, size in case.dims.items():
+        if not isinstance(size, int):
+            continue
+        for smaller in smaller_sizes(drawing, name, size):
+            for change in _changes(size, smaller):
+                others = _other_sizes(case, drawing, name, change)
+                for env in (others, {}) if others else ({},):
+                    resized_case = resize.resized(case, {**case.dims, name: smaller, **env})
+                    if resized_case is None:
+                        continue
+                    if env:
+                        yield resized_case
+                    followed = _integers(resized_case, drawing, change, arrays=False)
+                    if followed is not None:
+                        yield followed
+                    followed = _integers(resized_case, drawing, change, arrays=True)
+                    if followed is not None:
+                        yield followed
+
+
+def _changes(size: int, smaller: int) -> tuple[Change, ...]:
+    """Return the ways a value may follow a size: equal to it, shifted with it, bounded by it, proportional to it."""
+    return (
+        lambda v: np.where(v == size, smaller, v),
+        lambda v: np.where(v > 0, np.maximum(v - (size - smaller), 0), v),
+        lambda v: np.minimum(v, smaller),
+        lambda v: np.minimum(v, max(smaller - 1, 0)),
+        lambda v: np.where((v > 0) & (v <= 4 * size), v * smaller // max(size, 1), v),
+    )
+
+
+def _other_sizes(case: Case, drawing: Drawing, name: str, change: Change) -> dict[str, int]:
+    """Return the other sizes that the change reduces, by name."""
+    reduced = {}
+    for other, size in case.dims.items():
+        bounds = drawing.dimensions.sizes[other]
+        if other == name or not isinstance(size, int) or other in drawing.dimensions.strategies:
+            continue
+        smaller = max(int(change(np.asarray(size))), bounds.low)
+        if smaller < size and (bounds.choices is None or smaller in bounds.choices):
+            reduced[other] = smaller
+    return reduced
+
+
+def _integers(case: Case, drawing: Drawing, change: Change, *, arrays: bool) -> Case | None:
+    """Apply the change to all integer arguments, and to integer arrays with `arrays`; None if nothing changes."""
+    result, changed = case, False
+    for param in drawing.spec.params:
+        value, domain = case.arguments[param.name], drawing.domains[param.name]
+        is_array = isinstance(value, ArrayInput)
+        if param.kind == "const" or domain.strategy is not None or (is_array and not arrays):
+            continue
+        if not dtype_of_param(param, case.dtypes).is_integer or isinstance(value, bool):
+            continue
+        old = value.values if isinstance(value, ArrayInput) else np.asarray(value)
+        if (
+            old is None
+            or old.size > _MAX_FOLLOWING
+            or (isinstance(value, ArrayInput) and value.distinct_shape != value.shape)
+        ):
+            continue
+        new = np.asarray(change(old.astype(object) if old.dtype == np.uint64 else old.astype(np.int64)))
+        new = new.astype(old.dtype)
+        if np.array_equal(new, old) or not domain.allows(new, case.dims):
+            continue
+        changed = True
+        result = result.with_argument(
+            param.name, replace(value, values=new) if isinstance(value, ArrayInput) else new.item()
+        )
+    return result if changed else None
+
+
+def _integers_together(case: Case, drawing: Drawing) -> Iterator[Case]:
+    """Yield cases in which pairs of integer arguments, or all of them, move towards zero by the same amount."""
+    names = [
+        p.name for p in drawing.spec.params
+        if p.kind == "scalar" and type(case.arguments[p.name]) is int and drawing.domains[p.name].strategy is None
+    ]  # fmt: skip
+    groups = [*itertools.combinations(names, 2), *([tuple(names)] if len(names) > 2 else [])]
+    for group in groups:
+        least = min(case.arguments[n] for n in group)
+        step = abs(least)
+        while step > 0:
+            candidate = case
+            for name in group:
+                candidate = candidate.with_argument(name, case.arguments[name] - (step if least > 0 else -step))
+            if all(drawing.domains[n].allows(np.asarray(candidate.arguments[n]), case.dims) for n in group):
+                yield candidate
+            step //= 2
+
+
+def _arrays_together(case: Case, drawing: Drawing) -> Iterator[Case]:
+    """Yield cases in which two equal arrays become 0 or 1 in the same elements: all, one half or a single one."""
+    arrays = {
+        n: a for n, a in case.arrays().items() if a.values is not None and a.values.size and not a.layout.repeated
+    }
+    for one, two in itertools.combinations(arrays, 2):
+        first, second = arrays[one], arrays[two]
+        if first.values is None or second.values is None or not _hold_the_same(first.values, second.values):
+            continue
+        flat = first.values.reshape(-1)
+        half = len(flat) // 2
+        for part in (
+            slice(None),
+            slice(half, None),
+            slice(0, half),
+            *(slice(k, k + 1) for k in range(min(len(flat), 8))),
+        ):
+            for number in (0, 1):
+                new = flat.copy()
+                simple = (flat[part] == 0) | (flat[part] == 1)  # these become zero or stay; ones would be no simpler
+                new[part] = np.where(simple, flat[part] * number, number)
+                if np.array_equal(new, flat):
+                    continue
+                candidate = case
+                for name, given in ((one, first), (two, second)):
+                    values = new.reshape(given.shape).astype(given.dtype.numpy)
+                    if drawing.domains[name].strategy is None and drawing.domains[name].allows(values, case.dims):
+                        candidate = candidate.with_argument(name, replace(given, values=values))
+                yield candidate
+
+
+def _hold_the_same(one: Any, two: Any) -> bool:
+    return one.shape == two.shape and np.array_equal(
+        one, two, equal_nan=one.dtype.kind == "f" and two.dtype.kind == "f"
+    )

@@ -1,0 +1,274 @@
+"""Shrink a failing case: its schedule, sizes, types, layouts and values.
+
+The result is a local minimum, at which no single step gives a smaller failing case, or the best case within a budget.
+Since it knows the structure of a case, it takes steps that a shrinker of draws can't: resize one dimension and crop
+all arrays to fit, zero half of an array, change a size and an integer argument together.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from vkjit.launch.kernel import Kernel
+
+from ..cases.case import ArrayInput, Case
+from ..cases.layouts import C_ORDER
+from ..cases.schedules import PLAIN, Schedule
+from ..generate.strategies import MOST_ELEMENTS, Drawing, dtype_of_param
+from ..search.finding import Finding
+from .joint import simpler_together, smaller_together
+from .resizing import Resize, smaller_sizes
+
+__all__ = ["grown", "minimise"]
+
+Try = Callable[[Case, Schedule], "Finding | None"]
+"""A function that examines a case under a schedule of the failing executor; None unless it fails in the same way."""
+
+
+def minimise(finding: Finding, drawing: Drawing, attempt: Try, *, runs: int = 600, seconds: float = 8.0) -> Finding:
+    """Return the smallest finding reached within `runs` examinations and `seconds` of thread time."""
+    return _Search(finding, drawing, attempt, runs, time.thread_time() + seconds).run()
+
+
+def grown(case: Case, drawing: Drawing, kernel: Kernel) -> Iterator[Case]:
+    """Yield larger cases of the same kind: each dimension in turn slightly longer than two workgroups or tiles."""
+    tile = max((kernel.declared_local() or (64,))[0], 8)
+    search = Resize(drawing)
+    for name, size in case.dims.items():
+        sizes = drawing.dimensions.sizes[name]
+        target = 2 * tile + 5
+        if isinstance(size, int) and sizes.choices is None and size < target:
+            larger = search.resized(
+                case, {**case.dims, name: target if sizes.high is None else min(target, sizes.high)}
+            )
+            if larger is not None and larger.size() > case.size() and drawing.allowed(larger):
+                yield larger
+
+
+class _Search:
+    """A greedy descent: the first candidate that still fails becomes the next starting point."""
+
+    def __init__(self, finding: Finding, drawing: Drawing, attempt: Try, runs: int, deadline: float) -> None:
+        self.best = finding
+        self.drawing = drawing
+        self.attempt = attempt
+        self.runs = runs
+        self.deadline = deadline
+        self.seen: set[bytes] = set()
+
+    def run(self) -> Finding:
+        steps: list[Callable[[], Iterator[tuple[Case, Schedule]]]] = [
+            self._schedules, self._sizes, self._coupled_sizes, self._types, self._layouts, self._scalars, self._arrays,
+            self._coupled_values,
+        ]  # fmt: skip
+        improved = True
+        while improved:
+            improved = False
+            for step in steps:
+                while self._first_failing(step()):
+                    improved = True
+                    if self._spent():
+                        return self.best
+        return self.best
+
+    def _spent(self) -> bool:
+        return self.runs <= 0 or time.thread_time() > self.deadline
+
+    def _first_failing(self, candidates: Iterator[tuple[Case, Schedule]]) -> bool:
+        for case, schedule in candidates:
+            if self._spent():
+                return False
+            fitted = case.settled()
+            if fitted is None:
+                continue
+            case = fitted
+            key = _key(case, schedule)
+            if key in self.seen:
+                continue
+            self.seen.add(key)
+            if not self.drawing.allowed(case):
+                continue
+            self.runs -= 1
+            finding = self.attempt(case, schedule)
+            if finding is not None:
+                self.best = finding
+                return True
+        return False
+
+    # -- shrinking steps: each yields candidates, simplest first
+
+    def _schedules(self) -> Iterator[tuple[Case, Schedule]]:
+        schedule = self.best.schedule
+        if schedule != PLAIN:
+            yield self.best.case, PLAIN
+        for name in schedule.given():
+            yield self.best.case, replace(schedule, **{name: getattr(PLAIN, name)})
+        if isinstance(schedule.order, int):
+            yield self.best.case, replace(schedule, order="reverse")
+
+    def _sizes(self) -> Iterator[tuple[Case, Schedule]]:
+        case = self.best.case
+        for name, size in case.dims.items():
+            for smaller in smaller_sizes(self.drawing, name, size):
+                for from_end in (False, True):
+                    smaller_case = Resize(self.drawing, from_end).resized(case, {**case.dims, name: smaller})
+                    if smaller_case is not None:
+                        yield smaller_case, self.best.schedule
+
+    def _types(self) -> Iterator[tuple[Case, Schedule]]:
+        """Yield the case with simpler element types that represent its values exactly."""
+        case = self.best.case
+        for name, dtype in case.dtypes.items():
+            choices = self.drawing.types[name]
+            for simpler in choices[: choices.index(dtype)]:
+                retyped = self._retyped(case, name, simpler)
+                if retyped is not None:
+                    yield retyped, self.best.schedule
+
+    def _retyped(self, case: Case, variable: str, dtype: Any) -> Case | None:
+        arguments = dict(case.arguments)
+        for param in self.drawing.spec.params:
+            if getattr(param.dtype, "__name__", None) != variable or param.dtype is case.dtypes[variable]:
+                continue
+            value = arguments[param.name]
+            if isinstance(value, ArrayInput) and value.distinct_shape != value.shape:
+                return None
+            old = value.values if isinstance(value, ArrayInput) else np.asarray(value)
+            if old is None:
+                arguments[param.name] = replace(value, dtype=dtype)
+                continue
+            with np.errstate(all="ignore"):
+                converted = old.astype(dtype.numpy)
+                if not np.array_equal(converted.astype(old.dtype), old, equal_nan=old.dtype.kind == "f"):
+                    return None
+            arguments[param.name] = (
+                replace(value, dtype=dtype, values=converted) if isinstance(value, ArrayInput) else converted.item()
+            )
+        return replace(case, dtypes={**case.dtypes, variable: dtype}, arguments=arguments)
+
+    def _layouts(self) -> Iterator[tuple[Case, Schedule]]:
+        for name, given in self.best.case.arrays().items():
+            if given.layout.pitch:
+                continue  # a field in an array of structs, whose layout is fixed
+            if given.layout != C_ORDER and given.distinct_shape == given.shape:
+                yield self.best.case.with_argument(name, replace(given, layout=C_ORDER)), self.best.schedule
+            elif given.layout != C_ORDER and math.prod(given.shape) <= MOST_ELEMENTS:
+                plain = replace(given, layout=C_ORDER, values=None if given.values is None else np.array(given.values))
+                yield self.best.case.with_argument(name, plain), self.best.schedule
+        for pair in self.best.case.aliases:
+            remaining = tuple(p for p in self.best.case.aliases if p != pair)
+            yield replace(self.best.case, aliases=remaining), self.best.schedule
+
+    def _scalars(self) -> Iterator[tuple[Case, Schedule]]:
+        case = self.best.case
+        for param in self.drawing.spec.params:
+            value = case.arguments[param.name]
+            domain = self.drawing.domains[param.name]
+            if param.kind != "scalar" or domain.strategy is not None or isinstance(value, bool):
+                continue
+            for simpler in _simpler_numbers(value):
+                if (
+                    _rank(simpler) < _rank(value)
+                    and domain.allows(np.asarray(simpler), case.dims)
+                    and (simpler >= 0 or dtype_of_param(param, case.dtypes).is_signed)
+                ):
+                    yield case.with_argument(param.name, simpler), self.best.schedule
+
+    def _arrays(self) -> Iterator[tuple[Case, Schedule]]:
+        case = self.best.case
+        for name, given in case.arrays().items():
+            if given.values is None or given.values.size == 0:
+                continue
+            domain = self.drawing.domains[name]
+            for distinct in _simpler_values(given.distinct):
+                values = np.broadcast_to(distinct, given.shape) if given.distinct_shape != given.shape else distinct
+                if domain.strategy is not None and not np.isin(distinct, given.distinct).all():
+                    continue
+                if domain.strategy is None and not domain.allows(distinct, case.dims):
+                    continue
+                yield case.with_argument(name, replace(given, values=values)), self.best.schedule
+
+    def _coupled_sizes(self) -> Iterator[tuple[Case, Schedule]]:
+        """Yield cases in which sizes and the values that depend on them change together."""
+        for case in smaller_together(self.best.case, self.drawing):
+            yield case, self.best.schedule
+
+    def _coupled_values(self) -> Iterator[tuple[Case, Schedule]]:
+        """Yield cases in which interdependent values change together."""
+        for case in simpler_together(self.best.case, self.drawing):
+            yield case, self.best.schedule
+
+
+def _simpler_numbers(value: Any) -> Iterator[Any]:
+    """Yield replacements of a number: the simplest ones, then values between zero and it, approaching it."""
+    if isinstance(value, float):
+        yield from (0.0, 1.0, -1.0, 2.0)
+        if np.isfinite(value):
+            yield from (float(np.trunc(value)), float(np.trunc(value / 2)))
+        return
+    yield from (0, 1, 2, -1)
+    step = abs(value) // 2
+    while step > 0:
+        yield value - step if value > 0 else value + step
+        step //= 2
+
+
+def _rank(value: Any) -> tuple[Any, ...]:
+    """Return a sort key for simplicity: zero, small integers, fractions, then infinities and NaN."""
+    number = float(value)
+    if not np.isfinite(number):
+        return (3, 0.0, True)
+    return (0 if number == 0 else 1 if number == int(number) else 2, abs(number), number < 0)
+
+
+def _simpler_values(values: Any) -> Iterator[Any]:
+    """Yield simpler arrays: zeros, ones, nonzero elements moved to the front, parts zeroed, one element simplified."""
+    flat = values.reshape(-1)
+    zero, one = values.dtype.type(0), values.dtype.type(1)
+    for number in (zero, one):
+        candidate = np.full_like(values, number)
+        if not np.array_equal(candidate, values) and not (number == one and ((flat == zero) | (flat == one)).all()):
+            yield candidate
+    with np.errstate(all="ignore"):
+        interesting = np.flatnonzero((flat != zero) | (flat != flat))
+    size = len(interesting)
+    if size and interesting[-1] >= size:  # nonzero elements, moved to the front
+        candidate = np.zeros_like(flat)
+        candidate[:size] = flat[interesting]
+        yield candidate.reshape(values.shape)
+    while size > 0:
+        for start in range(0, len(interesting), size):
+            candidate = flat.copy()
+            candidate[interesting[start : start + size]] = zero
+            yield candidate.reshape(values.shape)
+        size //= 2
+    for place in interesting[:16]:
+        if values.dtype == np.bool_:
+            continue
+        own = flat[place].item()
+        numbers = list(_simpler_numbers(own))
+        for simpler in numbers[1:] if place in interesting[:4] else numbers[1:6]:
+            if _rank(simpler) < _rank(own) and (simpler >= 0 or values.dtype.kind != "u"):
+                candidate = flat.copy()
+                candidate[place] = simpler
+                yield candidate.reshape(values.shape)
+
+
+def _key(case: Case, schedule: Schedule) -> bytes:
+    """Return a key that identifies a candidate."""
+    parts = [
+        repr((case.aliases, sorted(case.dims.items()), sorted((n, t.name) for n, t in case.dtypes.items()), schedule))
+    ]
+    for name, value in case.arguments.items():
+        if isinstance(value, ArrayInput):
+            contents = b"" if value.values is None else value.distinct.tobytes()
+            parts.append(f"{name}{value.shape}{value.layout}{hash(contents)}")
+        else:
+            parts.append(f"{name}{value!r}")
+    return "|".join(parts).encode()
