@@ -78,12 +78,14 @@ class Result:
     reason: str = ""
 
 
-def median_seconds(function: Callable[[], object], *, seconds: float = 0.5, least: int = 5, most: int = 1000) -> float:
+def median_seconds(
+    function: Callable[[], object], *, seconds: float = 0.5, min_calls: int = 5, max_calls: int = 1000
+) -> float:
     """Return the median time of a call, from about `seconds` seconds of calls after one warm-up call."""
     function()
     times: list[float] = []
     end = time.perf_counter() + seconds
-    while len(times) < least or (time.perf_counter() < end and len(times) < most):
+    while len(times) < min_calls or (time.perf_counter() < end and len(times) < max_calls):
         start = time.perf_counter()
         function()
         times.append(time.perf_counter() - start)

@@ -1,6 +1,6 @@
 """Scratch memory for host functions, and summation of partial results in a fixed order.
 
-Long sums are split over invocations that each write a partial sum. `sum_parts` adds these deterministically:
+Long sums are split over invocations that each write a partial sum. `sum_partials` adds these deterministically:
 sequentially, or with a tree if there are many partial sums, few results, and the device is a GPU.
 """
 
@@ -15,20 +15,28 @@ from vkjit.runtime.device import Device, DeviceArray, contiguous_strides
 
 from .registry import device_class
 
-__all__ = ["accumulator", "dense", "flat", "index_type", "scratch", "sum_parts", "sum_parts_of_two"]
+__all__ = [
+    "accumulator_type",
+    "flattened",
+    "index_type",
+    "is_dense",
+    "scratch",
+    "sum_partials",
+    "sum_partials_into_two",
+]
 
 T = TypeVar("T", bound=vk.Element)
 R = TypeVar("R", bound=vk.Element)
 
 GROUP = 256
 """Invocations of a workgroup."""
-MANY_PARTS = 16
+MIN_PARTS_FOR_TREE = 16
 """Minimum number of partial sums for which several invocations share a result."""
-FEW_SUMS = 1 << 16
+MAX_SUMS_FOR_TREE = 1 << 16
 """Maximum number of results for the tree: with more, one invocation per result keeps a GPU busy."""
 
 
-def accumulator(dtype: DType) -> DType:
+def accumulator_type(dtype: DType) -> DType:
     """Return the type in which `dtype` is accumulated: f64 for f64, else f32."""
     return vk.f64 if dtype is vk.f64 else vk.f32
 
@@ -44,7 +52,7 @@ def scratch(shape: tuple[int, ...], dtype: DType, device: Device) -> DeviceArray
     return DeviceArray(device.allocate((size + 3) & ~3), 0, dtype, shape, contiguous_strides(shape))
 
 
-def dense(array: DeviceArray) -> bool:
+def is_dense(array: DeviceArray) -> bool:
     """True if the elements are contiguous in C order."""
     step = 1
     for extent, stride in zip(reversed(array.shape), reversed(array.strides), strict=True):
@@ -54,7 +62,7 @@ def dense(array: DeviceArray) -> bool:
     return True
 
 
-def flat(array: DeviceArray) -> DeviceArray:
+def flattened(array: DeviceArray) -> DeviceArray:
     """Return a dense array flattened to one axis."""
     return DeviceArray(array.buffer, array.offset, array.dtype, (math.prod(array.shape),), (1,))
 
@@ -90,7 +98,7 @@ def sum_slices(shared, lane, doublings: vk.Const[int]):
 
 
 @vk.kernel(groups=lambda y, SLICES: vk.cdiv(y.shape[0], GROUP // SLICES), local=GROUP, debug=False)
-def _sum_parts_together(parts: vk.In[T, "P N"], y: vk.Out[R, "N"], SLICES: vk.Const[int], DOUBLINGS: vk.Const[int]):
+def _sum_parts_tree(parts: vk.In[T, "P N"], y: vk.Out[R, "N"], SLICES: vk.Const[int], DOUBLINGS: vk.Const[int]):
     """Variant of `_sum_parts` in which SLICES = 2**DOUBLINGS invocations share a result.
 
     Each sums every SLICES-th part; a tree reduction in shared memory adds their sums.
@@ -108,7 +116,7 @@ def _sum_parts_together(parts: vk.In[T, "P N"], y: vk.Out[R, "N"], SLICES: vk.Co
 def _sum_parts_of_two(
     parts: vk.In[T, "P N"], y: vk.Out[R, "Y"], z: vk.Out[R, "Z"], SLICES: vk.Const[int], DOUBLINGS: vk.Const[int]
 ):
-    """Variant of `_sum_parts_together` that stores the first sums to y and the remaining ones to z."""
+    """Variant of `_sum_parts_tree` that stores the first sums to y and the remaining ones to z."""
     COLUMNS = GROUP // SLICES
     shared, lane = vk.shared(T, GROUP), vk.local_id(0)
     i, first = vk.group_id(0) * COLUMNS + lane % COLUMNS, y.shape[0]
@@ -121,23 +129,29 @@ def _sum_parts_of_two(
             z[i - first] = R(shared[lane])
 
 
-def sum_parts(parts: DeviceArray, y: DeviceArray) -> None:
+def sum_partials(parts: DeviceArray, y: DeviceArray) -> None:
     """Compute y[n] = the sum of parts[:, n] in a fixed order. `y` is dense, of any shape with that many elements."""
     if 0 in y.shape:
         return
     count, length = parts.shape
-    if count >= MANY_PARTS and length <= FEW_SUMS and device_class(y.device) == "gpu":
-        _sum_parts_together(parts, flat(y), *_slices(count, length))
+    if count >= MIN_PARTS_FOR_TREE and length <= MAX_SUMS_FOR_TREE and device_class(y.device) == "gpu":
+        _sum_parts_tree(parts, flattened(y), *_slices(count, length))
         return
-    _sum_parts(parts, flat(y))
+    _sum_parts(parts, flattened(y))
 
 
-def sum_parts_of_two(parts: DeviceArray, y: DeviceArray, z: DeviceArray) -> None:
-    """As `sum_parts`, for GPUs: store the first sums to y and the remaining ones to z, both dense and not empty."""
-    _sum_parts_of_two(parts, flat(y), flat(z), *_slices(*parts.shape))
+def sum_partials_into_two(parts: DeviceArray, y: DeviceArray, z: DeviceArray) -> None:
+    """As `sum_partials`, for GPUs: store the first sums to y and the remaining ones to z, both dense and not empty."""
+    _sum_parts_of_two(parts, flattened(y), flattened(z), *_slices(*parts.shape))
 
 
 def _slices(count: int, length: int) -> tuple[int, int]:
     """Return SLICES and DOUBLINGS, its log2: the number of invocations that share a result, less for many results."""
-    doublings = 5 if length * 8 <= FEW_SUMS and count >= 8 * MANY_PARTS else 3 if count >= MANY_PARTS else 0
+    doublings = (
+        5
+        if length * 8 <= MAX_SUMS_FOR_TREE and count >= 8 * MIN_PARTS_FOR_TREE
+        else 3
+        if count >= MIN_PARTS_FOR_TREE
+        else 0
+    )
     return 1 << doublings, doublings

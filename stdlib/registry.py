@@ -15,27 +15,35 @@ from typing import Any, TypeVar
 
 from vkjit.errors import InternalError
 
-__all__ = ["CPU_LOOP", "as_class", "choose", "device_class", "forced_class", "rows_class", "variant"]
+__all__ = [
+    "MAX_CPU_ITERATIONS",
+    "choose",
+    "device_class",
+    "forced_class",
+    "forcing_class",
+    "row_kernel_class",
+    "variant",
+]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _VARIANTS: dict[tuple[str, str], Callable[..., Any]] = {}
 
-CPU_LOOP = 8192
+MAX_CPU_ITERATIONS = 8192
 """Maximum number of iterations per invocation on devices of class "cpu": far below the drivers' limit of 65,535."""
 
 
-WORKGROUP = 256
+MAX_WORKGROUP = 256
 """Maximum workgroup size of kernels for GPUs."""
 
-SHARED_BYTES = 32 << 10
+MAX_SHARED_BYTES = 32 << 10
 """Maximum shared memory that they use, in bytes."""
 
 _forced: contextvars.ContextVar[str | None] = contextvars.ContextVar("device_class", default=None)
 
 
 @contextlib.contextmanager
-def as_class(kind: str) -> Iterator[None]:
+def forcing_class(kind: str) -> Iterator[None]:
     """Within the block, treat every device as of class "cpu" or "gpu", to run a variant that isn't the device's
     default.
     """
@@ -47,7 +55,7 @@ def as_class(kind: str) -> Iterator[None]:
 
 
 forced_class: Callable[[], str | None] = _forced.get
-"""Return the class set by an enclosing `as_class`, or None outside of one."""
+"""Return the class set by an enclosing `forcing_class`, or None outside of one."""
 
 
 def device_class(device: Any) -> str:
@@ -56,11 +64,11 @@ def device_class(device: Any) -> str:
     if forced is not None:
         return forced
     caps = device.caps
-    small = caps.max_invocations < WORKGROUP or caps.shared_bytes < SHARED_BYTES
+    small = caps.max_invocations < MAX_WORKGROUP or caps.shared_bytes < MAX_SHARED_BYTES
     return "cpu" if small or caps.kind in ("cpu", "llvm-cpu", "interpreter") else "gpu"
 
 
-def rows_class(device: Any) -> str:
+def row_kernel_class(device: Any) -> str:
     """Return the class whose row kernels a device uses. The "llvm-cpu" device uses those of "gpu", with a workgroup per
     row.
     """

@@ -6,7 +6,7 @@ import gc
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
@@ -102,13 +102,19 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(f"fast: {kept:,} of {count:,} tests were selected")
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Takes what collecting left out of the garbage collector's sight: it stays until the end."""
-    settle()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collects tests without collecting garbage: next to nothing of what they are made of goes before the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        settle()
 
 
 def settle() -> None:
-    """Collects garbage, then freezes what is left, so that later collections look at younger objects only.
+    """Collect garbage, then freeze what is left, so that later collections look at younger objects only.
 
     A full collection takes the better part of a second once the suite and PyTorch are loaded, and hundreds of tests ask for
     one.
@@ -173,12 +179,12 @@ def stored_whole() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def patient() -> Iterator[None]:
+def long_repair_search() -> Iterator[None]:
     """Raise the time limits of the repair search in kernel checks twentyfold, for loaded machines."""
     from vkjit.testing.explain import localize
 
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("_SECONDS", "_SECONDS_OF_ONE", "_SECONDS_TO_CONFIRM"):
+        for name in ("_SECONDS", "_SECONDS_PER_REPAIR", "_SECONDS_TO_CONFIRM"):
             patch.setattr(localize, name, 20 * getattr(localize, name))
         yield
 

@@ -1,7 +1,7 @@
 """The cut through the suite that `--fast` runs: a few cases of every test function, chosen by a rule.
 
-The rule: tests marked `slow` are left out. Of a test function with n cases, as many are kept as n has digits in base 4 (one of
-up to 3, two of up to 15, three of up to 63), spread evenly over the cases. Executors take turns: the first case that is kept of
+The rule: tests marked `slow` are left out. Of a test function with n cases, as many are kept as n has digits in base 8 (one of
+up to 7, two of up to 63, three of up to 511), spread evenly over the cases. Executors take turns: the first case that is kept of
 a file's first test runs on the first executor, that of its second test on the second, and so on. Properties draw a quarter of
 their examples.
 
@@ -32,8 +32,8 @@ def examples(count: int) -> int:
 
 
 def kept(count: int) -> int:
-    """Return how many of a test function's `count` cases are kept: the number of digits in base 4."""
-    return (count.bit_length() + 1) // 2
+    """Return how many of a test function's `count` cases are kept: the number of digits in base 8."""
+    return (count.bit_length() + 2) // 3
 
 
 def select(executors: Sequence[Hashable], turn: int) -> list[int]:

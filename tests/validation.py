@@ -19,9 +19,9 @@ _read: dict[str, int] = {}
 
 def wanted() -> bool:
     """True if this run uses the validation layer."""
-    from vkjit.settings import switch
+    from vkjit.settings import boolean_setting
 
-    return bool(switch("VKJIT_VALIDATE"))
+    return bool(boolean_setting("VKJIT_VALIDATE"))
 
 
 def begin() -> None:

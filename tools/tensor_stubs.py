@@ -79,7 +79,7 @@ _ALIASES = {
     "Operand": "Any",
     "Dims": "int | Sequence[int] | None",
     "Shape": "tuple[int, ...]",
-    "Extreme": "Any",
+    "MinMax": "Any",
     "Order": "Any",
     "DeviceLike": "Any",
     "F": "Any",

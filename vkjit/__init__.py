@@ -8,7 +8,6 @@ re-exports for type checkers.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .backends.selection import (
@@ -19,7 +18,6 @@ from .backends.selection import (
     synchronize as synchronize,
     use_device as use_device,
 )
-from .backends.vulkan.runtime.pipeline.disk_cache import Keeper, keep_with
 from .dtypes import (
     DType as DType,
     Element as Element,
@@ -59,7 +57,6 @@ from .errors import (
     VkjitError as VkjitError,
 )
 from .lang import *  # noqa: F403  # the language's names are listed in one place, lang/__init__.py
-from .launch.extensions import provide
 from .launch.kernel import Kernel as Kernel, func as func, kernel as kernel
 from .runtime.sanitizer_reports import SanitizerError as SanitizerError, SanitizerReport as SanitizerReport
 
@@ -84,6 +81,8 @@ _FROM = {
 """Lazily imported names, by the module that defines them."""
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from . import (
         array_api as array_api,
         autograd as autograd,
@@ -129,13 +128,15 @@ if TYPE_CHECKING:
 
 def _provide_services() -> None:
     """Register what upper layers implement for lower ones; each is imported when it is first needed."""
+    from .backends.vulkan.runtime.pipeline.disk_cache import Keeper, keep_with
+    from .launch.extensions import provide
 
     def service(module: str, name: str) -> Callable[[], Callable[..., Any]]:
         return lambda: getattr(importlib.import_module(f".{module}", __name__), name)
 
     provide("inspect", service("api.inspection", "inspect"))
     provide("tune", service("autotune.kernels", "tune_kernel"))
-    provide("tuned settings", service("autotune.kernels", "settings"))
+    provide("tuned settings", service("autotune.kernels", "tuned_settings"))
     provide("sanitized launch", service("sanitizer.launch", "launch"))
     provide("array namespace", lambda: lambda: importlib.import_module(".array_api", __name__))
     stored = service("compiler.cache", "load_pipelines"), service("compiler.cache", "store_pipelines")

@@ -19,7 +19,7 @@ The hierarchy::
     |   +-- KernelAssertionError a failing assert (also an AssertionError)
     |   +-- AssumptionError     a `vk.assume` condition that did not hold
     |   +-- KernelZeroDivisionError (also a ZeroDivisionError)
-    |   +-- SanitizerError      the sanitizer's reports of one launch (in `findings`)
+    |   +-- SanitizerError      the sanitizer's reports of one launch (in `runtime.sanitizer_reports`)
     +-- InternalError           a bug in vkjit itself
 """
 

@@ -10,7 +10,7 @@ import os
 
 from .errors import ArgumentError
 
-__all__ = ["SETTINGS", "switch", "unknown"]
+__all__ = ["SETTINGS", "boolean_setting", "unknown_settings"]
 
 SETTINGS: dict[str, str] = {
     "VKJIT_CACHE": "0: disable the disk cache",
@@ -41,7 +41,7 @@ SETTINGS: dict[str, str] = {
 }
 
 
-def switch(name: str) -> bool | None:
+def boolean_setting(name: str) -> bool | None:
     """Return True for 1, False for 0 and None if the variable is unset or empty. Raises ArgumentError for other values."""
     text = os.environ.get(name, "").strip()
     if text not in ("", "0", "1"):
@@ -49,6 +49,6 @@ def switch(name: str) -> bool | None:
     return None if not text else text == "1"
 
 
-def unknown() -> list[str]:
+def unknown_settings() -> list[str]:
     """Return the environment variables that start with VKJIT_ but aren't settings."""
     return sorted(name for name in os.environ if name.startswith("VKJIT_") and name not in SETTINGS)

@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks.framework import Row, Target
 
 PROGRAM = Path(__file__).resolve().parent.parent / "programs" / "data_epoch.py"
-LONGER = 1.1
+MAX_RATIO = 1.1
 """Maximum allowed ratio of an epoch's time to the slower part's time."""
 
 _last: dict[float, float] = {}
@@ -45,7 +45,7 @@ def longer(share: float) -> float:
 
 ROWS = [
     Row(
-        name, "ms", functools.partial(epoch, share), Target(ratio=1 / LONGER), "the longer part",
+        name, "ms", functools.partial(epoch, share), Target(ratio=1 / MAX_RATIO), "the longer part",
         functools.partial(longer, share), rounds=1,
     )
     for name, share in (

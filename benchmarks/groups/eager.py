@@ -34,7 +34,7 @@ def torch() -> Any:
     return library
 
 
-def least_microseconds(call: Callable[[], Any], wait: Callable[[], None]) -> float:
+def min_microseconds(call: Callable[[], Any], wait: Callable[[], None]) -> float:
     """Return the minimum time per call over batches of a few queued calls; the device drains between batches."""
     least = float("inf")
     for number in range(ROUNDS + 5):
@@ -87,13 +87,13 @@ def ours(make: Callable[..., Callable[[], Any]], *args: Any) -> float:
     import vkjit as vk
 
     where = (vk.nn, vk.optim, vk.tensor) if make is training_step else (vk.tensor,)
-    return least_microseconds(make(*where, *args), vk.synchronize)
+    return min_microseconds(make(*where, *args), vk.synchronize)
 
 
 def theirs(make: Callable[..., Callable[[], Any]], *args: Any) -> float:
     library = torch()
     where = (library.nn, library.optim, library.tensor) if make is training_step else (library.tensor,)
-    return least_microseconds(make(*where, *args), lambda: None)
+    return min_microseconds(make(*where, *args), lambda: None)
 
 
 def captured_step() -> float:
@@ -115,7 +115,7 @@ def captured_step() -> float:
     optimizer.capturable = True
     with vk.capture(x=x, y=y) as graph:
         step()
-    return least_microseconds(lambda: graph.replay(x=x, y=y, **optimizer.advance(graph)), vk.synchronize)
+    return min_microseconds(lambda: graph.replay(x=x, y=y, **optimizer.advance(graph)), vk.synchronize)
 
 
 # -- compared with CUDA

@@ -43,7 +43,7 @@ def tensor(*shape: int, seed: int = 0) -> Any:
     return vk().from_numpy(numbers(*shape, seed=seed), device="llvmpipe")
 
 
-def least_seconds(function: Callable[[], object]) -> float:
+def min_seconds(function: Callable[[], object]) -> float:
     """Return the minimum time of several calls; interference from other processes only makes calls slower."""
     function()
     times = []
@@ -60,7 +60,7 @@ def seconds(operation: Callable[[], Any]) -> float:
     def call() -> None:
         operation().device.synchronize()
 
-    return least_seconds(call)
+    return min_seconds(call)
 
 
 def check(found: Any, expected: Any, bound: float) -> None:
@@ -82,7 +82,7 @@ def add_ours() -> float:
 
 def add_numpy() -> float:
     a, b = numbers(BIG), numbers(BIG, seed=1)
-    return 12 * BIG / least_seconds(lambda: a + b) / 1e9
+    return 12 * BIG / min_seconds(lambda: a + b) / 1e9
 
 
 # -- sum of all elements
@@ -96,7 +96,7 @@ def sum_ours() -> float:
 
 def sum_numpy() -> float:
     x = numbers(BIG)
-    return least_seconds(lambda: x.sum()) * 1e3
+    return min_seconds(lambda: x.sum()) * 1e3
 
 
 # -- softmax along rows
@@ -116,7 +116,7 @@ def softmax_ours() -> float:
 
 def softmax_numpy() -> float:
     x = numbers(ROWS_OF_SOFTMAX, COLUMNS_OF_SOFTMAX)
-    return least_seconds(lambda: softmax_of(x)) * 1e3
+    return min_seconds(lambda: softmax_of(x)) * 1e3
 
 
 # -- matrix product
@@ -131,7 +131,7 @@ def matmul_ours() -> float:
 
 def matmul_numpy() -> float:
     a, b = numbers(SIDE, SIDE), numbers(SIDE, SIDE, seed=1)
-    return 2 * SIDE**3 / least_seconds(lambda: a @ b) / 1e9
+    return 2 * SIDE**3 / min_seconds(lambda: a @ b) / 1e9
 
 
 ROWS = [

@@ -250,7 +250,7 @@ def work() -> tuple[Any, int]:
         return y, max(1, int(10_000 * seconds * 1e3 / start.elapsed_time(end)))
 
 
-def beside(apart: bool) -> float:
+def concurrent_upload(apart: bool) -> float:
     """Measure milliseconds of an independent upload and kernel; `apart` serializes them."""
     y, rounds = work()
     host, tensor = moved(True)
@@ -283,7 +283,7 @@ ROWS = [
     Row("100 x + y of 2^24, queued", "GB/s", queued_add, Target(ratio=0.97), "torch", torch_queued_add),
     Row("x.clone(), 2^26 f32", "GB/s", clone, Target(ratio=0.97), "torch", torch_clone),
     Row(
-        "upload beside a kernel of its length", "ms", lambda: beside(apart=False), Target(ratio=1.6),
-        "one after the other", lambda: beside(apart=True),
+        "upload beside a kernel of its length", "ms", lambda: concurrent_upload(apart=False), Target(ratio=1.6),
+        "one after the other", lambda: concurrent_upload(apart=True),
     ),
 ]  # fmt: skip

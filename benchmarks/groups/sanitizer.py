@@ -18,8 +18,8 @@ from benchmarks.framework import Absent, Row, Target
 
 BIG = 1 << 22
 SIDE = 384
-ROUNDS, SECONDS, MOST_ROUNDS = 5, 0.3, 200
-"""Minimum number of runs; short operations run for `SECONDS`, at most `MOST_ROUNDS` times."""
+MIN_RUNS, SECONDS, MAX_RUNS = 5, 0.3, 200
+"""Minimum number of runs; short operations run for `SECONDS`, at most `MAX_RUNS` times."""
 MEMORY, RACES = "bounds,uninitialised", "bounds,races"
 TARGETS = {MEMORY: Target(ratio=1 / 4), RACES: Target(ratio=1 / 40)}
 
@@ -41,12 +41,12 @@ def tensor(name: str, *shape: int) -> Any:
     return vk(name).from_numpy(np.random.default_rng(len(shape)).random(shape, dtype=np.float32), device=name)
 
 
-def least_ms(operation: Callable[[], Any]) -> float:
+def min_ms(operation: Callable[[], Any]) -> float:
     """Return the minimum time of a call in milliseconds, until its result is available."""
     operation().device.synchronize()
     times: list[float] = []
     begin = time.perf_counter()
-    while len(times) < ROUNDS or (time.perf_counter() - begin < SECONDS and len(times) < MOST_ROUNDS):
+    while len(times) < MIN_RUNS or (time.perf_counter() - begin < SECONDS and len(times) < MAX_RUNS):
         start = time.perf_counter()
         operation().device.synchronize()
         times.append(time.perf_counter() - start)
@@ -87,12 +87,12 @@ def shared(make: Callable[[str], Callable[[], Any]]) -> Callable[[str], Callable
     """Return the operation with the GPU variants of its kernels."""
 
     def made(name: str) -> Callable[[], Any]:
-        from vkjit.stdlib.registry import as_class
+        from vkjit.stdlib.registry import forcing_class
 
         operation = make(name)
 
         def call() -> Any:
-            with as_class("gpu"):
+            with forcing_class("gpu"):
                 return operation()
 
         return call
@@ -105,9 +105,9 @@ def measure(name: str, make: Callable[[str], Callable[[], Any]], checks: str | N
     package = vk(name)
     operation = make(name)
     if checks is None:
-        return least_ms(operation)
+        return min_ms(operation)
     with package.testing.sanitized(checks):
-        return least_ms(operation)
+        return min_ms(operation)
 
 
 OPERATIONS: dict[str, Callable[[str], Callable[[], Any]]] = {

@@ -22,7 +22,7 @@ import vkjit as vk
 from benchmarks.framework import Absent, Row, Target
 from benchmarks.groups import memory
 from benchmarks.tile_kernels import add, copy, partial_sums, transpose
-from vkjit.stdlib.attention.dispatch import Seen, attend
+from vkjit.stdlib.attention.dispatch import Masking, attend
 from vkjit.stdlib.conv.geometry import Geometry
 from vkjit.stdlib.conv.tile_plan import convolve_by_tiles
 from vkjit.stdlib.matmul.tiles import gemm
@@ -140,7 +140,7 @@ def agree(found: Any, expected: Any, tolerance: float) -> None:
 
 
 @functools.cache
-def factors(dtype: str, side: int) -> tuple[Any, Any]:
+def operands(dtype: str, side: int) -> tuple[Any, Any]:
     """Return two square matrices as NumPy arrays; their values are exact in `dtype`, except for bf16."""
     random = np.random.default_rng(0)
     if dtype == "i8":
@@ -153,7 +153,7 @@ def product_rate(at: Setting, dtype: str, total: str) -> float:
     """Return the FLOP/s of `gemm`, divided by `at.scale`."""
     with vk.use_device(at.device()):
         kind, result, side = getattr(vk, dtype), getattr(vk, total), at.side
-        a, b = (vk.tensor(x, dtype=kind) for x in factors(dtype, side))
+        a, b = (vk.tensor(x, dtype=kind) for x in operands(dtype, side))
         c, bias = vk.empty((1, side, side), dtype=result), vk.zeros(side, dtype=result)
         bm, bn, bk, threads, ahead = at.tiles[f"{dtype} {total}"]
         sizes: dict[str, Any] = {
@@ -174,7 +174,7 @@ def product_rate(at: Setting, dtype: str, total: str) -> float:
 
 def torch_product_rate(at: Setting, dtype: str, _total: str) -> float:
     torch = at.torch()
-    left, right = (at.to_torch(x[0]) for x in factors(dtype, at.side))
+    left, right = (at.to_torch(x[0]) for x in operands(dtype, at.side))
     if dtype == "i8":
         run = functools.partial(torch._int_mm, left, right)  # the only integer matrix product
     else:
@@ -292,7 +292,7 @@ def attention_rate(at: Setting) -> float:
         host = [random.normal(size=at.heads).astype(np.float16) for _ in range(3)]
         q, k, v = (vk.tensor(x) for x in host)
         o = vk.empty(at.heads, dtype=vk.f16)
-        run = functools.partial(attend, q._array, k._array, v._array, o._array, size**-0.5, Seen())
+        run = functools.partial(attend, q._array, k._array, v._array, o._array, size**-0.5, Masking())
         run()
         first = [x[0, 0].astype(np.float64) for x in host]
         s = first[0][:64] @ first[1].T * size**-0.5

@@ -1,7 +1,7 @@
 """FlashAttention backward pass on tiles: scores are recomputed tile by tile and never reach memory.
 
 The kernels take the arguments and results of `forward.attention` and `do`, the gradient of o, and compute the
-gradients of q, k and v. With p = exp(score - lse) and delta = the row sums of o * do (`row_products`): dv = p.T @ do,
+gradients of q, k and v. With p = exp(score - lse) and delta = the row sums of o * do (`row_dot_products`): dv = p.T @ do,
 ds = p * (do @ v.T - delta), dq = ds @ k * scale and dk = ds.T @ q * scale. Each workgroup of `query_gradient` owns a
 tile of queries and iterates over the keys; each of `key_gradients` owns a tile of keys and iterates over all queries of
 all heads that share them. There are no atomics, so results are deterministic. With HOLD, the tiles that a workgroup
@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 import vkjit as vk
 
-from .forward import attention_groups, score
+from .forward import attention_grid, score
 
-__all__ = ["key_gradients", "query_gradient", "row_products"]
+__all__ = ["key_gradients", "query_gradient", "row_dot_products"]
 
 T = TypeVar("T", bound=vk.Element)
 K = TypeVar("K", bound=vk.Element)
@@ -29,16 +29,16 @@ def _key_groups(k: Any, BN: int) -> tuple[int, int, int]:
 
 
 @vk.kernel(groups=lambda x, BM: (vk.cdiv(x.shape[2], BM), x.shape[1], x.shape[0]), local=128)
-def row_products(
+def row_dot_products(
     x: vk.In[T, "B H M D"], y: vk.In[T, "B H M D"], z: vk.Out[A, "B H M"], SIZE: vk.Const[int], BM: vk.Const[int] = 16
 ) -> None:
-    """z = the sum of x * y along the last axis."""
+    """Compute z, the sum of x * y along the last axis, for BM rows per workgroup."""
     wg, i, h, b = vk.workgroup(), vk.group_id(0) * BM, vk.group_id(1), vk.group_id(2)
     left, right = wg.load(x[b, h, i : i + BM, 0:SIZE]), wg.load(y[b, h, i : i + BM, 0:SIZE])
     wg.store(z[b, h, i : i + BM], wg.sum(A(left) * A(right), axis=1))
 
 
-@vk.kernel(groups=attention_groups, local=128)
+@vk.kernel(groups=attention_grid, local=128)
 def query_gradient(
     q: vk.In[T, "B H M D"],
     k: vk.In[T, "B G N D"],
@@ -57,7 +57,7 @@ def query_gradient(
     MASK: vk.Const[str] = "",
     HOLD: vk.Const[bool] = True,
 ) -> None:
-    """Compute the gradient of q."""
+    """Compute dq, the gradient of q, for BM queries per workgroup, with BN keys per iteration."""
     wg, i, h, b = vk.workgroup(), vk.group_id(0) * BM, vk.group_id(1), vk.group_id(2)
     g, n = h // (q.shape[1] // k.shape[1]), k.shape[2]
     rows, slopes = q[b, h, i : i + BM, 0:SIZE], do[b, h, i : i + BM, 0:SIZE]

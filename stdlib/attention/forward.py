@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import vkjit as vk
 
-__all__ = ["attention", "attention_groups", "attention_of_halves", "score"]
+__all__ = ["attention", "attention_16bit", "attention_grid", "score"]
 
 T = TypeVar("T", bound=vk.Element)
 K = TypeVar("K", bound=vk.Element)
@@ -22,7 +22,7 @@ LOWEST = -3.4028234663852886e38
 """Initial running maximum: with minus infinity, rows that attend to nothing would become NaN."""
 
 
-def attention_groups(q: Any, BM: int) -> tuple[int, int, int]:
+def attention_grid(q: Any, BM: int) -> tuple[int, int, int]:
     """Return the grid of a query: tiles of rows, heads, batches."""
     batch, heads, rows, _ = q.shape
     return vk.cdiv(rows, BM), heads, batch
@@ -42,7 +42,7 @@ def score(s, scale, row, column, columns, mask, CAUSAL: vk.Const[bool], MASK: vk
     return vk.where(seen, s, -float("inf"))
 
 
-@vk.kernel(groups=attention_groups, local=lambda THREADS: THREADS)
+@vk.kernel(groups=attention_grid, local=lambda THREADS: THREADS)
 def attention(
     q: vk.In[T, "B H M D"],
     k: vk.In[T, "B G N D"],
@@ -60,7 +60,11 @@ def attention(
     THREADS: vk.Const[int] = 128,  # noqa: ARG001  # used by `local`
     PREFETCH: vk.Const[str] = "",
 ) -> None:
-    """o = softmax(q @ k.T * scale) @ v, head by head."""
+    """Compute o = softmax(q @ k.T * scale) @ v for each head.
+
+    A workgroup of THREADS invocations processes BM queries, and BN keys per iteration. PREFETCH is the software pipelining
+    mode of `wg.mma`.
+    """
     wg, i, h, b = vk.workgroup(), vk.group_id(0) * BM, vk.group_id(1), vk.group_id(2)
     g, n = h // (q.shape[1] // k.shape[1]), k.shape[2]
     rows, row = wg.load(q[b, h, i : i + BM, 0:SIZE]), (i + shift + wg.arange(BM))[:, None]
@@ -88,6 +92,6 @@ def attention(
     wg.store(lse[b, h, i : i + BM], highest + vk.log(total))
 
 
-attention_of_halves = attention.variant(fast_math=True)
+attention_16bit = attention.variant(fast_math=True)
 """Variant for 16-bit operands, which hide the error of the device's own exponential: 3 + 2 |x| ulp of exp(x), x <= 0.
 """

@@ -11,9 +11,9 @@ from typing import TypeVar
 
 import vkjit as vk
 
-from .direct import multiplied, zeros
+from .direct import multiply_add_outer, zeros
 
-__all__ = ["pad_lines", "rows"]
+__all__ = ["convolve_rows", "pad_rows"]
 
 T = TypeVar("T", bound=vk.Element)
 A = TypeVar("A", bound=vk.Element)
@@ -22,7 +22,7 @@ R = TypeVar("R", bound=vk.Element)
 
 
 @vk.func
-def vectors(x, at, lane, step, n: vk.Const[int], SIZE: vk.Const[int]):
+def load_vectors(x, at, lane, step, n: vk.Const[int], SIZE: vk.Const[int]):
     """Load n elements of x per lane: adjacent lanes read `step` elements apart, and each lane SIZE * step apart."""
     made = ()
     for j in vk.unroll(n):
@@ -31,7 +31,7 @@ def vectors(x, at, lane, step, n: vk.Const[int], SIZE: vk.Const[int]):
 
 
 @vk.func
-def shared(w, at, n: vk.Const[int]):
+def load_uniform(w, at, n: vk.Const[int]):
     """Load n contiguous elements of w from `at` on, uniform across lanes."""
     made = ()
     for i in vk.unroll(n):
@@ -44,7 +44,7 @@ def shared(w, at, n: vk.Const[int]):
     local=lambda SIZE: SIZE,
     debug=False,
 )
-def rows(
+def convolve_rows(
     x: vk.In[T],
     w: vk.In[A],
     bias: vk.In[B],
@@ -104,9 +104,9 @@ def rows(
                 for r in range(taps_h):
                     at = source + I(c) * volume + I(t * dilation_d) * plane + I(r * dilation_h) * I(width)
                     for s in range(taps_w):
-                        values = vectors(x, at + I(s * dilation_w), I(lane), STRIDE, COLUMNS, SIZE)
-                        factors = shared(w, weight, FILTERS)
-                        sums = multiplied(sums, factors, values, FILTERS, COLUMNS, 0, 0, 1)
+                        values = load_vectors(x, at + I(s * dilation_w), I(lane), STRIDE, COLUMNS, SIZE)
+                        factors = load_uniform(w, weight, FILTERS)
+                        sums = multiply_add_outer(sums, factors, values, FILTERS, COLUMNS, 0, 0, 1)
                         weight += FILTERS
         for i in vk.unroll(FILTERS):
             if f + i < filters:
@@ -124,7 +124,7 @@ def rows(
 @vk.kernel(
     groups=lambda planes, height, per_group: (planes, vk.cdiv(height, per_group)), local=lambda SIZE: SIZE, debug=False
 )
-def pad_lines(
+def pad_rows(
     x: vk.In[T, "N C D H W"],
     y: vk.Out[A],
     planes: vk.i32,  # noqa: ARG001  # used by `groups`
@@ -141,9 +141,10 @@ def pad_lines(
     SIZE: vk.Const[int],
     I: vk.Const[object],  # noqa: E741  # the index type
 ):
-    """y (N, C, depth, height, width) = x shifted by `shift`, elements `step` (along the width STEP) apart, zeros elsewhere.
+    """Copy x to y (N, C, depth, height, width), which is 0 elsewhere.
 
-    A workgroup copies `per_group` rows of one of the `planes` planes.
+    x begins at `shift_d`, `shift_h`, `shift_w` in y; its elements are `step_d`, `step_h` and STEP apart.
+    A workgroup of SIZE invocations copies `per_group` rows of one of the `planes` planes.
     """
     lane, e = vk.i32(vk.local_id(0)), vk.i32(vk.group_id(0))
     first = vk.i32(vk.group_id(1)) * per_group

@@ -12,7 +12,7 @@ from typing import TypeVar
 import vkjit as vk
 
 __all__ = [
-    "COLUMNS", "FILTERS", "LOCAL", "SEGMENT", "direct", "loaded_words", "multiplied", "pack_weights", "pad_rows", "zeros",
+    "COLUMNS", "FILTERS", "LOCAL", "SEGMENT", "direct", "load_f32_pairs", "multiply_add_outer", "pack_weights", "pad_rows", "zeros",
 ]  # fmt: skip
 
 T = TypeVar("T", bound=vk.Element)
@@ -79,12 +79,12 @@ def pack_weights(
     blocks: vk.i32,
     filters: vk.i32,
     channels: vk.i32,
-    TURNED: vk.Const[bool],
+    TRANSPOSED: vk.Const[bool],
     FILTERS: vk.Const[int],
 ):
     """Pack the weights as y[block, channel, tap, FILTERS], with zeros for filters past the end of a group.
 
-    `blocks`, `filters` and `channels` are per group. TURNED packs for the input gradient (dgrad): filters and channels are
+    `blocks`, `filters` and `channels` are per group. TRANSPOSED: pack for the input gradient (dgrad): filters and channels are
     swapped and the taps reversed.
     """
     e = vk.i32(vk.global_id(0))
@@ -96,7 +96,7 @@ def pack_weights(
     group, f = block // blocks, f + block % blocks * FILTERS
     value = A(0)
     if f < filters:
-        if TURNED:
+        if TRANSPOSED:
             value = A(w[group * channels + c, f, w.shape[2] - 1 - t, w.shape[3] - 1 - r, w.shape[4] - 1 - s])
         else:
             value = A(w[group * filters + f, c, t, r, s])
@@ -104,7 +104,7 @@ def pack_weights(
 
 
 @vk.func
-def loaded_words(x, at, n: vk.Const[int]):
+def load_f32_pairs(x, at, n: vk.Const[int]):
     """Load n 64-bit words of x and unpack them into 2 n values of f32."""
     made = ()
     for i in vk.unroll(n):
@@ -114,7 +114,7 @@ def loaded_words(x, at, n: vk.Const[int]):
 
 
 @vk.func
-def loaded_together(lanes, lane, w, at, n: vk.Const[int], SIZE: vk.Const[int]):
+def load_broadcast(lanes, lane, w, at, n: vk.Const[int], SIZE: vk.Const[int]):
     """Load n elements of w from `at`, uniform in a subgroup of SIZE lanes: each lane loads some and broadcasts them."""
     made = ()
     for first in vk.unroll(0, n, SIZE):
@@ -135,7 +135,7 @@ def zeros(n: vk.Const[int], A: vk.Const[object]):
 
 
 @vk.func
-def loaded(x, at, step, n: vk.Const[int]):
+def load_strided(x, at, step, n: vk.Const[int]):
     """Load n elements of x from `at` on, `step` apart."""
     made = ()
     for i in vk.unroll(n):
@@ -144,7 +144,7 @@ def loaded(x, at, step, n: vk.Const[int]):
 
 
 @vk.func
-def multiplied(
+def multiply_add_outer(
     sums,
     a,
     b,
@@ -227,22 +227,24 @@ def direct(
                 at = source + I(c) * volume + I(t * dilation_d) * plane + I(r * dilation_h) * I(width)
                 if WORDS:
                     span = (COLUMNS - 1) * WINDOW[1] + (WINDOW[0] - 1) * WINDOW[2] + 1
-                    row = loaded_words(x, at // 2, (span + 1) // 2)
-                    factors = loaded_together(vk.subgroup(), lane, w, weight, WINDOW[0] * FILTERS, SIZE)
+                    row = load_f32_pairs(x, at // 2, (span + 1) // 2)
+                    factors = load_broadcast(vk.subgroup(), lane, w, weight, WINDOW[0] * FILTERS, SIZE)
                     for s in vk.unroll(WINDOW[0]):
-                        sums = multiplied(sums, factors, row, FILTERS, COLUMNS, s * FILTERS, s * WINDOW[2], WINDOW[1])
+                        sums = multiply_add_outer(
+                            sums, factors, row, FILTERS, COLUMNS, s * FILTERS, s * WINDOW[2], WINDOW[1]
+                        )
                     weight += WINDOW[0] * FILTERS
                 elif WINDOW:
-                    row = loaded(x, at, 1, (COLUMNS - 1) * WINDOW[1] + (WINDOW[0] - 1) * WINDOW[2] + 1)
+                    row = load_strided(x, at, 1, (COLUMNS - 1) * WINDOW[1] + (WINDOW[0] - 1) * WINDOW[2] + 1)
                     for s in vk.unroll(WINDOW[0]):
-                        factors = loaded(w, weight + s * FILTERS, 1, FILTERS)
-                        sums = multiplied(sums, factors, row, FILTERS, COLUMNS, 0, s * WINDOW[2], WINDOW[1])
+                        factors = load_strided(w, weight + s * FILTERS, 1, FILTERS)
+                        sums = multiply_add_outer(sums, factors, row, FILTERS, COLUMNS, 0, s * WINDOW[2], WINDOW[1])
                     weight += WINDOW[0] * FILTERS
                 else:
                     for s in range(taps_w):
-                        row = loaded(x, at + I(s * dilation_w), stride_w, COLUMNS)
-                        factors = loaded(w, weight, 1, FILTERS)
-                        sums = multiplied(sums, factors, row, FILTERS, COLUMNS, 0, 0, 1)
+                        row = load_strided(x, at + I(s * dilation_w), stride_w, COLUMNS)
+                        factors = load_strided(w, weight, 1, FILTERS)
+                        sums = multiply_add_outer(sums, factors, row, FILTERS, COLUMNS, 0, 0, 1)
                         weight += FILTERS
     area = I(O) * I(P) * I(Q)
     k = group * filters + f

@@ -10,28 +10,39 @@ import math
 import vkjit as vk
 from vkjit.runtime.device import DeviceArray
 
-from ..partial_sums import accumulator, dense, flat, index_type, scratch, sum_parts, sum_parts_of_two
+from ..partial_sums import (
+    accumulator_type,
+    flattened,
+    index_type,
+    is_dense,
+    scratch,
+    sum_partials,
+    sum_partials_into_two,
+)
 from ..registry import variant
 from .direct_plan import padded_input
 from .geometry import Geometry
-from .implicit_gemm import BK, SIDE, product
+from .implicit_gemm import BK, SIDE, implicit_gemm
 from .shared_patch_plan import convolve_strips, input_gradient_strips
 
-__all__ = ["by_product", "input_gradient_by_product"]
+__all__ = ["convolve_implicit_gemm", "input_gradient_implicit_gemm"]
 
 
-WANTED_GROUPS = 512
+MIN_GROUPS = 512
 """Workgroups that keep a large GPU busy."""
 
 
 def _as_dense(x: DeviceArray) -> DeviceArray:
-    return x if dense(x) else padded_input(x, x.shape[2:], (0, 0, 0), (1, 1, 1), x.dtype)
+    return x if is_dense(x) else padded_input(x, x.shape[2:], (0, 0, 0), (1, 1, 1), x.dtype)
 
 
 def _tile_side(rows: int, columns: int, layers: int) -> int:
-    """Return TILE, the results per side of an invocation: large where enough tiles remain to fill the device."""
+    """Return TILE, the side of the square of results that each invocation computes: large if enough tiles fill the device.
+
+    `layers` is the number of products of rows x columns results.
+    """
     large = vk.cdiv(rows, 8 * SIDE) * vk.cdiv(columns, 8 * SIDE) * layers
-    return 8 if large >= WANTED_GROUPS // 2 and rows > 4 * SIDE else 4 if min(rows, columns) > 2 * SIDE else 2
+    return 8 if large >= MIN_GROUPS // 2 and rows > 4 * SIDE else 4 if min(rows, columns) > 2 * SIDE else 2
 
 
 def _launch(
@@ -45,28 +56,30 @@ def _launch(
     parts: int = 1,
     ones: bool = False,
 ) -> None:
-    """Queue `product` in `parts` split-K parts.
+    """Queue one of the three products of `implicit_gemm`, in `parts` split-K parts.
 
     `shape` is (M, N, K) of the product. With `ones`, the last column of the right operand consists of ones.
     """
     rows, columns, depth = shape
     a, b = _as_dense(a), _as_dense(b)
-    product(
-        flat(a), flat(b), flat(a) if bias is None else bias, flat(y),
+    implicit_gemm(
+        flattened(a), flattened(b), flattened(a) if bias is None else bias, flattened(y),
         rows, columns, g.groups * parts, depth, vk.cdiv(vk.cdiv(depth, parts), BK) * BK, g.groups, g.filters, g.channels,
         *g.size, *g.out, *g.stride, *g.pad, *g.dilation,
         g.kernel, what, _tile_side(rows, columns, g.groups * parts), bias is not None, ones,
-        accumulator(y.dtype), index_type(a, b, y),
+        accumulator_type(y.dtype), index_type(a, b, y),
     )  # fmt: skip
 
 
 @variant("conv", "gpu")
 def convolve(x: DeviceArray, w: DeviceArray, bias: DeviceArray | None, y: DeviceArray, g: Geometry) -> None:
     if not convolve_strips(x, w, bias, y, g):
-        by_product(x, w, bias, y, g)
+        convolve_implicit_gemm(x, w, bias, y, g)
 
 
-def by_product(x: DeviceArray, w: DeviceArray, bias: DeviceArray | None, y: DeviceArray, g: Geometry) -> None:
+def convolve_implicit_gemm(
+    x: DeviceArray, w: DeviceArray, bias: DeviceArray | None, y: DeviceArray, g: Geometry
+) -> None:
     """y = x * w + bias, for any strides and dilations."""
     _launch("forward", w, x, bias, y, g, (g.filters, g.pixels, g.channels * g.taps))
 
@@ -74,10 +87,10 @@ def by_product(x: DeviceArray, w: DeviceArray, bias: DeviceArray | None, y: Devi
 @variant("conv_input_gradient", "gpu")
 def input_gradient(gy: DeviceArray, w: DeviceArray, gx: DeviceArray, g: Geometry) -> None:
     if not input_gradient_strips(gy, w, gx, g):
-        input_gradient_by_product(gy, w, gx, g)
+        input_gradient_implicit_gemm(gy, w, gx, g)
 
 
-def input_gradient_by_product(gy: DeviceArray, w: DeviceArray, gx: DeviceArray, g: Geometry) -> None:
+def input_gradient_implicit_gemm(gy: DeviceArray, w: DeviceArray, gx: DeviceArray, g: Geometry) -> None:
     """Compute the gradient of the input, for any strides and dilations."""
     _launch("input", w, gy, None, gx, g, (g.channels, g.batch * math.prod(g.size), g.filters * g.taps))
 
@@ -86,7 +99,7 @@ def _split_k_parts(rows: int, columns: int, depth: int, groups: int) -> int:
     """Return the number of split-K parts that keep a large GPU busy with the weight gradient."""
     tile = SIDE * _tile_side(rows, columns, groups)
     tiles = vk.cdiv(rows, tile) * vk.cdiv(columns, tile) * groups
-    return max(1, min(WANTED_GROUPS // tiles, vk.cdiv(depth, 16 * BK)))
+    return max(1, min(MIN_GROUPS // tiles, vk.cdiv(depth, 16 * BK)))
 
 
 @variant("conv_weight_gradient", "gpu")
@@ -96,9 +109,9 @@ def weight_gradient(x: DeviceArray, gy: DeviceArray, gw: DeviceArray, g: Geometr
     if parts == 1:
         _launch("weight", gy, x, None, gw, g, (rows, columns, depth))
         return
-    partial_sums = scratch((parts, math.prod(gw.shape)), accumulator(gw.dtype), gw.device)
+    partial_sums = scratch((parts, math.prod(gw.shape)), accumulator_type(gw.dtype), gw.device)
     _launch("weight", gy, x, None, partial_sums, g, (rows, columns, depth), parts)
-    sum_parts(partial_sums, gw)
+    sum_partials(partial_sums, gw)
 
 
 @variant("conv_parameter_gradients", "gpu")
@@ -109,9 +122,9 @@ def parameter_gradients(x: DeviceArray, gy: DeviceArray, gw: DeviceArray, gb: De
     if columns % tile == 0 or not depth:
         return False
     parts = _split_k_parts(rows, columns, depth, g.groups)
-    partial_sums = scratch((parts, g.groups * rows * (columns + 1)), accumulator(gw.dtype), gw.device)
+    partial_sums = scratch((parts, g.groups * rows * (columns + 1)), accumulator_type(gw.dtype), gw.device)
     _launch("weight", gy, x, None, partial_sums, g, (rows, columns + 1, depth), parts, ones=True)
-    sum_parts_of_two(partial_sums, gw, gb)
+    sum_partials_into_two(partial_sums, gw, gb)
     return True
 
 

@@ -1,7 +1,7 @@
 """Implicit GEMM convolution for GPUs: fprop, dgrad and wgrad as matrix products, without an im2col buffer.
 
 A workgroup of 16 x 16 invocations computes an output tile of (16 * TILE) x (16 * TILE). K tiles of both operands, BK deep, are
-staged in shared memory; the next one is loaded into registers while the current one is multiplied. WHAT selects the
+staged in shared memory; the next one is loaded into registers while the current one is multiplied. DIRECTION selects the
 GEMM's M, N and K dimensions:
 - "forward": M = filters, N = output pixels, K = channels and taps;
 - "input": M = channels, N = input pixels, K = filters and taps;
@@ -17,7 +17,7 @@ import vkjit as vk
 
 from .direct import zeros
 
-__all__ = ["BK", "SIDE", "product"]
+__all__ = ["BK", "SIDE", "implicit_gemm"]
 
 T = TypeVar("T", bound=vk.Element)
 U = TypeVar("U", bound=vk.Element)
@@ -49,7 +49,7 @@ def split_pixel(n, size):
 
 
 @vk.func
-def left(a, m, k, group, counts, out, kernel: vk.Const[tuple], WHAT: vk.Const[str]):
+def load_a(a, m, k, group, counts, out, kernel: vk.Const[tuple], WHAT: vk.Const[str]):
     """Load element (m, k) of the GEMM's left operand. `counts` is (groups, filters, channels)."""
     taps = kernel[0] * kernel[1] * kernel[2]
     filters, channels = counts[1], counts[2]
@@ -62,7 +62,7 @@ def left(a, m, k, group, counts, out, kernel: vk.Const[tuple], WHAT: vk.Const[st
 
 
 @vk.func
-def input_value(x, pixel, point, group, counts, size, stride, pad, dilation):
+def load_input(x, pixel, point, group, counts, size, stride, pad, dilation):
     """Load the element of x that output pixel `pixel` reads through `point` = (channel, tap); 0 in the padding."""
     d = pixel[1] * stride[0] - pad[0] + point[1] * dilation[0]
     h = pixel[2] * stride[1] - pad[1] + point[2] * dilation[1]
@@ -74,7 +74,7 @@ def input_value(x, pixel, point, group, counts, size, stride, pad, dilation):
 
 
 @vk.func
-def output_value(g, pixel, point, group, counts, out, stride, pad, dilation):
+def load_output_grad(g, pixel, point, group, counts, out, stride, pad, dilation):
     """Load the output gradient that input pixel `pixel` receives through `point` = (filter, tap); 0 if there is none."""
     d = pixel[1] + pad[0] - point[1] * dilation[0]
     h = pixel[2] + pad[1] - point[2] * dilation[1]
@@ -89,7 +89,7 @@ def output_value(g, pixel, point, group, counts, out, stride, pad, dilation):
 
 
 @vk.func
-def right_spot(n, size, out, kernel: vk.Const[tuple], WHAT: vk.Const[str]):
+def column_coordinates(n, size, out, kernel: vk.Const[tuple], WHAT: vk.Const[str]):
     """Return the coordinates of column n of the right operand: (channel, tap) for "weight", else a pixel."""
     if WHAT == "weight":
         return split_taps(n, kernel)
@@ -99,21 +99,21 @@ def right_spot(n, size, out, kernel: vk.Const[tuple], WHAT: vk.Const[str]):
 
 
 @vk.func
-def right(b, k, spot, group, counts, geometry, kernel: vk.Const[tuple], WHAT: vk.Const[str]):
+def load_b(b, k, spot, group, counts, geometry, kernel: vk.Const[tuple], WHAT: vk.Const[str]):
     """Load row k of the right operand in the column at coordinates `spot`.
 
     `geometry` is (size, out, stride, pad, dilation).
     """
     size, out, stride, pad, dilation = geometry
     if WHAT == "weight":
-        return input_value(b, split_pixel(k, out), spot, group, counts, size, stride, pad, dilation)
+        return load_input(b, split_pixel(k, out), spot, group, counts, size, stride, pad, dilation)
     if WHAT == "input":
-        return output_value(b, spot, split_taps(k, kernel), group, counts, out, stride, pad, dilation)
-    return input_value(b, spot, split_taps(k, kernel), group, counts, size, stride, pad, dilation)
+        return load_output_grad(b, spot, split_taps(k, kernel), group, counts, out, stride, pad, dilation)
+    return load_input(b, spot, split_taps(k, kernel), group, counts, size, stride, pad, dilation)
 
 
 @vk.func
-def multiplied_slices(sums, shared_a, shared_b, ty, tx, TILE: vk.Const[int]):
+def multiply_k_tile(sums, shared_a, shared_b, ty, tx, TILE: vk.Const[int]):
     """Return sums plus the product of the K tiles, for rows ty + 16 i and columns tx + 16 j."""
     for k in range(BK):
         factors, others, made = (), (), ()
@@ -128,7 +128,7 @@ def multiplied_slices(sums, shared_a, shared_b, ty, tx, TILE: vk.Const[int]):
 
 
 @vk.func
-def result_place(m, n, part, columns, group, counts, size, out, WHAT: vk.Const[str], ONES: vk.Const[bool]):
+def result_offset(m, n, part, columns, group, counts, size, out, WHAT: vk.Const[str], ONES: vk.Const[bool]):
     """Return the offset in y of the result (m, n)."""
     if ONES:  # y holds the weights of all filters, then the biases
         filter_, filters, last = group * counts[1] + m, counts[0] * counts[1], columns - 1
@@ -144,7 +144,7 @@ def result_place(m, n, part, columns, group, counts, size, out, WHAT: vk.Const[s
 
 @vk.kernel(groups=lambda rows, columns, layers, TILE: (vk.cdiv(columns, SIDE * TILE), vk.cdiv(rows, SIDE * TILE), layers),
            local=SIDE * SIDE, debug=False)  # fmt: skip
-def product(
+def implicit_gemm(
     a: vk.In[T],
     b: vk.In[U],
     bias: vk.In[B],
@@ -152,8 +152,8 @@ def product(
     rows: vk.i32,
     columns: vk.i32,
     layers: vk.i32,  # noqa: ARG001  # used by `groups`
-    total: vk.i32,
-    per_part: vk.i32,
+    k_extent: vk.i32,
+    k_per_part: vk.i32,
     groups: vk.i32,
     filters: vk.i32,
     channels: vk.i32,
@@ -173,7 +173,7 @@ def product(
     dilation_h: vk.i32,
     dilation_w: vk.i32,
     KERNEL: vk.Const[tuple],
-    WHAT: vk.Const[str],
+    DIRECTION: vk.Const[str],
     TILE: vk.Const[int],
     BIAS: vk.Const[bool],
     ONES: vk.Const[bool],
@@ -182,8 +182,9 @@ def product(
 ):
     """Compute one of the three products (see the module docstring).
 
-    `total` is K and `per_part` the part of it that a workgroup sums; `layers` is groups times split-K parts. ONES: the last
-    column of the right operand consists of ones.
+    `k_extent` is K and `k_per_part` the part of it that a workgroup sums; `layers` is groups times split-K parts. KERNEL is the
+    number of taps along depth, height and width. ONES: the last column of the right operand consists of ones. BIAS: add `bias`.
+    A is the accumulator type, I the index type.
     """
     size, out = (I(size_d), I(size_h), I(size_w)), (I(out_d), I(out_h), I(out_w))
     stride, pad = (I(stride_d), I(stride_h), I(stride_w)), (I(pad_d), I(pad_h), I(pad_w))
@@ -193,16 +194,16 @@ def product(
     group, part = I(vk.group_id(2)) % groups, I(vk.group_id(2)) // groups
     n0, m0 = I(vk.group_id(0)) * (SIDE * TILE), I(vk.group_id(1)) * (SIDE * TILE)
     shared_a, shared_b = vk.shared(A, (BK, SIDE * TILE + PAD)), vk.shared(A, (BK, SIDE * TILE + PAD))
-    low, high = part * per_part, vk.min((part + 1) * per_part, I(total))
+    low, high = part * k_per_part, vk.min((part + 1) * k_per_part, I(k_extent))
     # Each invocation loads TILE elements of both K tiles: left[ty + 16 i, tx] and right[ty, tx + 16 i], or right[tx, ty + 16 i]
     # for "weight". Adjacent invocations then read adjacent pixels.
     along, across = tx, ty
-    if WHAT != "weight":
+    if DIRECTION != "weight":
         along, across = ty, tx
     spots = ()
     gathered = columns - 1 if ONES else columns
     for i in vk.unroll(TILE):
-        spots = spots + (right_spot(n0 + across + i * SIDE, size, out, KERNEL, WHAT),)
+        spots = spots + (column_coordinates(n0 + across + i * SIDE, size, out, KERNEL, DIRECTION),)
     sums, next_a, next_b = zeros(TILE * TILE, A), zeros(TILE, A), zeros(TILE, A)
     for k0 in range(low - BK, high, BK):
         if k0 >= low:
@@ -217,15 +218,15 @@ def product(
         for i in vk.unroll(TILE):
             a_value, b_value, m, n = A(0), A(0), m0 + ty + i * SIDE, n0 + across + i * SIDE
             if m < rows and ka < high:
-                a_value = A(left(a, m, ka, group, counts, out, KERNEL, WHAT))
+                a_value = A(load_a(a, m, ka, group, counts, out, KERNEL, DIRECTION))
             if n < gathered and kb < high:
-                b_value = A(right(b, kb, spots[i], group, counts, geometry, KERNEL, WHAT))
+                b_value = A(load_b(b, kb, spots[i], group, counts, geometry, KERNEL, DIRECTION))
             if ONES:
                 if n == gathered:  # past the end of K the left operand is 0
                     b_value = A(1)
             next_a, next_b = next_a + (a_value,), next_b + (b_value,)
         if k0 >= low:
-            sums = multiplied_slices(sums, shared_a, shared_b, ty, tx, TILE)
+            sums = multiply_k_tile(sums, shared_a, shared_b, ty, tx, TILE)
     for i in vk.unroll(TILE):
         m = m0 + ty + i * SIDE
         for j in vk.unroll(TILE):
@@ -234,4 +235,4 @@ def product(
                 value = sums[i * TILE + j]
                 if BIAS:
                     value += A(bias[group * filters + m])
-                y[result_place(m, n, part, I(columns), group, counts, size, out, WHAT, ONES)] = R(value)
+                y[result_offset(m, n, part, I(columns), group, counts, size, out, DIRECTION, ONES)] = R(value)

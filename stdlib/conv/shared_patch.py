@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import vkjit as vk
 
-__all__ = ["strips"]
+__all__ = ["convolve_tile"]
 
 T = TypeVar("T", bound=vk.Element)
 B = TypeVar("B", bound=vk.Element)
@@ -21,7 +21,7 @@ R = TypeVar("R", bound=vk.Element)
 
 
 @vk.func
-def patch_quad(
+def load_patch_vec4(
     x,
     e,
     first,
@@ -46,14 +46,14 @@ def patch_quad(
 
 
 @vk.func
-def weight_quad(w, base, k, m, rest, count, inner, outer, TAPS: vk.Const[int], TURNED: vk.Const[bool]):
+def load_weights_vec4(w, base, k, m, rest, count, inner, outer, TAPS: vk.Const[int], TRANSPOSED: vk.Const[bool]):
     """Load the weights of output channels m to m + 3 for k, the flat index over (channel, tap).
 
     Zeros for k >= `rest` and for output channels past `count`. `base` is the offset of the first weight, `outer` the stride
     of output channels and `inner` that of input channels, in elements.
     """
     c, tap = k // TAPS, k % TAPS
-    place = TAPS - 1 - tap if TURNED else tap
+    place = TAPS - 1 - tap if TRANSPOSED else tap
     values = ()
     for l in vk.unroll(4):  # noqa: E741
         reached = k < rest and m + l < count
@@ -68,7 +68,7 @@ def weight_quad(w, base, k, m, rest, count, inner, outer, TAPS: vk.Const[int], T
     local=lambda WIDE, HIGH, FILTER_GROUPS: WIDE * HIGH * FILTER_GROUPS,
     debug=False,
 )
-def strips(
+def convolve_tile(
     x: vk.In[T],
     w: vk.In[T],
     bias: vk.In[B],
@@ -86,7 +86,7 @@ def strips(
     pad_h: vk.i32,
     pad_w: vk.i32,
     KERNEL: vk.Const[tuple],
-    TURNED: vk.Const[bool],
+    TRANSPOSED: vk.Const[bool],
     WIDE: vk.Const[int],
     HIGH: vk.Const[int],
     ROWS: vk.Const[int],
@@ -122,7 +122,7 @@ def strips(
     source = I(n * groups + group) * I(channels) * I(volume)
     inner, outer = TAPS, channels * TAPS
     start = group * filters * channels * TAPS
-    if TURNED:
+    if TRANSPOSED:
         inner, outer = filters * TAPS, TAPS
     acc = vk.local(V, (FILTERS, ROWS))
     for i in vk.unroll(FILTERS):
@@ -133,7 +133,7 @@ def strips(
         for step in vk.unroll(vk.cdiv(DEPTH * TALL * BROAD, SIZE)):
             e = step * SIZE + lane
             if e < DEPTH * TALL * BROAD:
-                v = patch_quad(
+                v = load_patch_vec4(
                     x, e, source + I(c) * I(volume), channels - c, p0 - pad_h, q0 - pad_w, height, width, TALL, BROAD, I
                 )
                 patch[e // BROAD, e % BROAD] = V(A(v[0]), A(v[1]), A(v[2]), A(v[3]))
@@ -141,25 +141,34 @@ def strips(
             e = step * SIZE + lane
             if e < DEPTH * TAPS * (MOST // 4):
                 k, quad = e % (DEPTH * TAPS), e // (DEPTH * TAPS)
-                v = weight_quad(
-                    w, start + c * inner, k, m0 + quad * 4, (channels - c) * TAPS, filters, inner, outer, TAPS, TURNED
+                v = load_weights_vec4(
+                    w,
+                    start + c * inner,
+                    k,
+                    m0 + quad * 4,
+                    (channels - c) * TAPS,
+                    filters,
+                    inner,
+                    outer,
+                    TAPS,
+                    TRANSPOSED,
                 )
                 weights[k, quad] = V(A(v[0]), A(v[1]), A(v[2]), A(v[3]))
         vk.barrier()
         for d in range(DEPTH):
             rows = ()
             for r in vk.unroll(ROWS - 1):
-                rows = rows + (patch_row(patch, d * TALL + down * ROWS + r, across, REACH),)
+                rows = rows + (load_patch_row(patch, d * TALL + down * ROWS + r, across, REACH),)
             for r in vk.unroll(KERNEL[0]):
-                rows = rows + (patch_row(patch, d * TALL + down * ROWS + ROWS - 1 + r, across, REACH),)
+                rows = rows + (load_patch_row(patch, d * TALL + down * ROWS + ROWS - 1 + r, across, REACH),)
                 for s in vk.unroll(KERNEL[1]):
                     for i in vk.unroll(FILTERS // 4):
                         factors = weights[d * TAPS + r * KERNEL[1] + s, mine * (FILTERS // 4) + i]
                         for j in vk.unroll(ROWS):
                             v = rows[r + j]
-                            four = V(v[s], v[s + 1], v[s + 2], v[s + 3])
+                            vec4 = V(v[s], v[s + 1], v[s + 2], v[s + 3])
                             for l in vk.unroll(4):  # noqa: E741
-                                acc[i * 4 + l, j] = vk.fma(four, factors[l], acc[i * 4 + l, j])
+                                acc[i * 4 + l, j] = vk.fma(vec4, factors[l], acc[i * 4 + l, j])
     for i in vk.unroll(FILTERS):
         m = m0 + mine * FILTERS + i
         extra = A(0)
@@ -181,10 +190,10 @@ def strips(
 
 
 @vk.func
-def patch_row(patch, row, column, REACH: vk.Const[int]):
+def load_patch_row(patch, row, column, REACH: vk.Const[int]):
     """Load the elements of a patch row that a strip needs, from its first column on: REACH vectors of four."""
     values = ()
     for i in vk.unroll(REACH):
-        four = patch[row, column + i]
-        values = values + (four[0], four[1], four[2], four[3])
+        vec4 = patch[row, column + i]
+        values = values + (vec4[0], vec4[1], vec4[2], vec4[3])
     return values

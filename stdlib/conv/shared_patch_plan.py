@@ -7,23 +7,23 @@ from dataclasses import dataclass
 import vkjit as vk
 from vkjit.runtime.device import DeviceArray
 
-from ..partial_sums import accumulator, dense, flat, index_type
+from ..partial_sums import accumulator_type, flattened, index_type, is_dense
 from .geometry import Geometry
-from .shared_patch import strips
+from .shared_patch import convolve_tile
 
-__all__ = ["Strips", "convolve_strips", "input_gradient_strips", "strips_for"]
+__all__ = ["StripTiling", "convolve_strips", "input_gradient_strips", "tiling_for"]
 
 
-WANTED_GROUPS = 256
+MIN_GROUPS = 256
 """Workgroups that keep a large GPU busy."""
-MOST_TAPS = 25
+MAX_TAPS = 25
 """Maximum number of taps per filter and channel: the loops over them are unrolled."""
 THREADS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Strips:
-    """Tiling of `strips`: strips per workgroup along width and height, rows per strip, filters per invocation, sets of
+class StripTiling:
+    """Tiling of `convolve_tile`: strips per workgroup along width and height, rows per strip, filters per invocation, sets of
     filters per workgroup, and channels per iteration (`depth`).
     """
 
@@ -35,18 +35,18 @@ class Strips:
     depth: int
 
     @property
-    def numbers(self) -> tuple[int, ...]:
+    def constants(self) -> tuple[int, ...]:
         return self.wide, self.high, self.rows, self.filters, self.filter_groups, self.depth
 
 
-def strips_for(g: Geometry, channels: int, filters: int, size: tuple[int, int]) -> Strips | None:
+def tiling_for(g: Geometry, channels: int, filters: int, size: tuple[int, int]) -> StripTiling | None:
     """Choose the tiling for `channels` and `filters` per group and a result of `size` (height, width).
 
-    Return None for what the kernel doesn't support: strides, dilations, a depth axis, or more than `MOST_TAPS` taps.
+    Return None for what the kernel doesn't support: strides, dilations, a depth axis, or more than `MAX_TAPS` taps.
     """
     if g.kernel[0] != 1 or g.size[0] != 1 or g.pad[0] or g.stride != (1, 1, 1) or g.dilation != (1, 1, 1):
         return None
-    if g.taps > MOST_TAPS:
+    if g.taps > MAX_TAPS:
         return None
     rows, each = (1 if size[0] == 1 else 2), (4 if filters <= 4 else 8)
     sets = min(8, vk.cdiv(filters, each))
@@ -56,8 +56,8 @@ def strips_for(g: Geometry, channels: int, filters: int, size: tuple[int, int]) 
         wide, high = _shape(lanes, rows, size)
         tiles = g.batch * vk.cdiv(size[0], high * rows) * vk.cdiv(size[1], wide * 4)
         count = tiles * g.groups * vk.cdiv(filters, each * sets)
-        if count >= WANTED_GROUPS or (lanes == 32 and (sets <= 2 or count >= WANTED_GROUPS // 2)):
-            return Strips(wide, high, rows, each, sets, depth)
+        if count >= MIN_GROUPS or (lanes == 32 and (sets <= 2 or count >= MIN_GROUPS // 2)):
+            return StripTiling(wide, high, rows, each, sets, depth)
         lanes, sets = (lanes // 2, sets) if lanes > 32 else (lanes, vk.cdiv(sets, 2))
 
 
@@ -79,19 +79,19 @@ def _launch(
     bias: DeviceArray | None,
     y: DeviceArray,
     g: Geometry,
-    plan: Strips,
+    plan: StripTiling,
     pad: tuple[int, int],
-    turned: bool,
+    transposed: bool,
 ) -> None:
-    channels, filters = (g.filters, g.channels) if turned else (g.channels, g.filters)
+    channels, filters = (g.filters, g.channels) if transposed else (g.channels, g.filters)
     (height, width), (out_h, out_w) = x.shape[3:], y.shape[3:]
     tiles = g.batch * vk.cdiv(out_h, plan.high * plan.rows) * vk.cdiv(out_w, plan.wide * 4)
     blocks = g.groups * vk.cdiv(filters, plan.filters * plan.filter_groups)
-    strips(
-        flat(x),
-        flat(w),
-        flat(w) if bias is None else bias,
-        flat(y),
+    convolve_tile(
+        flattened(x),
+        flattened(w),
+        flattened(w) if bias is None else bias,
+        flattened(y),
         tiles,
         blocks,
         g.groups,
@@ -104,37 +104,42 @@ def _launch(
         out_w // 4,
         *pad,
         g.kernel[1:],
-        turned,
-        *plan.numbers,
+        transposed,
+        *plan.constants,
         out_w % 4 == 0,
         bias is not None,
-        accumulator(y.dtype),
+        accumulator_type(y.dtype),
         index_type(x, y),
     )
 
 
 def _usable(*arrays: DeviceArray) -> bool:
-    return all(dense(a) and a.dtype is not vk.f64 for a in arrays)
+    return all(is_dense(a) and a.dtype is not vk.f64 for a in arrays)
 
 
 def convolve_strips(
-    x: DeviceArray, w: DeviceArray, bias: DeviceArray | None, y: DeviceArray, g: Geometry, plan: Strips | None = None
+    x: DeviceArray,
+    w: DeviceArray,
+    bias: DeviceArray | None,
+    y: DeviceArray,
+    g: Geometry,
+    plan: StripTiling | None = None,
 ) -> bool:
-    """Queue y = x * w + bias, tiled by `plan` or `strips_for`; return False if this kernel doesn't support the arguments."""
-    plan = plan or strips_for(g, g.channels, g.filters, g.out[1:])
+    """Queue y = x * w + bias, tiled by `plan` or `tiling_for`; return False if this kernel doesn't support the arguments."""
+    plan = plan or tiling_for(g, g.channels, g.filters, g.out[1:])
     if plan is None or not _usable(x, w, y):
         return False
-    _launch(x, w, bias, y, g, plan, g.pad[1:], turned=False)
+    _launch(x, w, bias, y, g, plan, g.pad[1:], transposed=False)
     return True
 
 
 def input_gradient_strips(
-    gy: DeviceArray, w: DeviceArray, gx: DeviceArray, g: Geometry, plan: Strips | None = None
+    gy: DeviceArray, w: DeviceArray, gx: DeviceArray, g: Geometry, plan: StripTiling | None = None
 ) -> bool:
     """Queue the gradient of the input, gx, from that of the output; return False if this kernel doesn't support it."""
-    plan = plan or strips_for(g, g.filters, g.channels, g.size[1:])
+    plan = plan or tiling_for(g, g.filters, g.channels, g.size[1:])
     if plan is None or not _usable(gy, w, gx):
         return False
     pad = (g.kernel[1] - 1 - g.pad[1], g.kernel[2] - 1 - g.pad[2])
-    _launch(gy, w, None, gx, g, plan, pad, turned=True)
+    _launch(gy, w, None, gx, g, plan, pad, transposed=True)
     return True

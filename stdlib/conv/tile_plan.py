@@ -11,15 +11,15 @@ from vkjit.errors import ArgumentError
 from vkjit.runtime.device import DeviceArray
 from vkjit.runtime.matrix_shapes import native_shape
 
-from ..matmul.tile_plan import LEAST_GROUPS, parts_for
-from ..partial_sums import accumulator, dense, scratch, sum_parts
-from ..registry import CPU_LOOP, choose, variant
+from ..matmul.tile_plan import MIN_GROUPS, split_k_parts
+from ..partial_sums import accumulator_type, is_dense, scratch, sum_partials
+from ..registry import MAX_CPU_ITERATIONS, choose, variant
 from .geometry import Geometry
 from .tiles import forward, input_gradient, weight_gradient
 
 __all__ = ["ConvPlan", "convolve_by_tiles", "input_gradient_by_tiles", "weight_gradient_by_tiles"]
 
-WANTED_GROUPS = 256
+TARGET_GROUPS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class ConvPlan:
     """Tiling of a convolution: tiles of `rows` x `columns`, `depth` elements of K per iteration, workgroups of
     `threads`.
 
-    `longest` limits the K extent that one invocation sums, 0 for no limit. `ahead`: software pipelining, the operands
+    `max_k` limits the K extent that one invocation sums, 0 for no limit. `pipelined`: software pipelining, the operands
     of the next iteration are loaded during the current product.
     """
 
@@ -35,11 +35,11 @@ class ConvPlan:
     columns: int
     depth: int
     threads: int
-    longest: int = 0
-    ahead: bool = False
+    max_k: int = 0
+    pipelined: bool = False
 
     @property
-    def numbers(self) -> tuple[int, int, int, int]:
+    def kernel_arguments(self) -> tuple[int, int, int, int]:
         return self.rows, self.columns, self.depth, self.threads
 
 
@@ -50,16 +50,16 @@ def _on_gpu(y: DeviceArray, rows: int, pixels: int) -> ConvPlan:
     """
     matrices = native_shape(y.device.caps.matrices, y.dtype.name, y.dtype.name, "f32") is not None
     for high, threads in ((256, 8), (128, 4)):
-        if matrices and rows > high // 2 and -(-rows // high) * -(-pixels // 128) >= LEAST_GROUPS:
+        if matrices and rows > high // 2 and -(-rows // high) * -(-pixels // 128) >= MIN_GROUPS:
             return ConvPlan(
-                high, 128, 32, threads * y.device.caps.subgroup_size, ahead=high < 256
+                high, 128, 32, threads * y.device.caps.subgroup_size, pipelined=high < 256
             )  # 256 rows hide the latency without pipelining
     return ConvPlan(64, 128, 32, 256)
 
 
 @variant("conv tiles", "cpu")
 def _on_cpu(_y: DeviceArray, _rows: int, _pixels: int) -> ConvPlan:
-    return ConvPlan(16, 32, 16, 64, CPU_LOOP)
+    return ConvPlan(16, 32, 16, 64, MAX_CPU_ITERATIONS)
 
 
 @variant("conv tiles", "llvm-cpu")
@@ -89,7 +89,7 @@ def _rows(array: DeviceArray) -> DeviceArray:
     return DeviceArray(array.buffer, array.offset, array.dtype, (groups, filters, depth), (filters * depth, depth, 1))
 
 
-def _walk(g: Geometry) -> tuple[Any, ...]:
+def _convolution_parameters(g: Geometry) -> tuple[Any, ...]:
     """Return strides, padding, dilation and taps as the kernels take them.
 
     Raises ArgumentError for convolutions over three axes.
@@ -105,10 +105,10 @@ def convolve_by_tiles(
     x: DeviceArray, w: DeviceArray, bias: DeviceArray | None, y: DeviceArray, g: Geometry, plan: ConvPlan | None = None
 ) -> None:
     """Queue y = x * w + bias on the device of y. `w` is dense; `bias` has one element per filter."""
-    walk = _walk(g)
+    walk = _convolution_parameters(g)
     if 0 in y.shape:
         return
-    if not dense(w):
+    if not is_dense(w):
         raise ArgumentError(
             f"the weights have to lie in C order without gaps, found strides {w.strides}: copy them first"
         )
@@ -118,8 +118,8 @@ def convolve_by_tiles(
     step = 0 if bias is None else bias.strides[0]
     by_filter = DeviceArray(added.buffer, added.offset, added.dtype, (g.groups, g.filters), (g.filters * step, step))
     forward(
-        _flat(x, g.groups), _rows(_weights(w, g.groups)), by_filter, _flat(y, g.groups), *walk, *plan.numbers,
-        accumulator(y.dtype), bias is not None, plan.ahead,
+        _flat(x, g.groups), _rows(_weights(w, g.groups)), by_filter, _flat(y, g.groups), *walk, *plan.kernel_arguments,
+        accumulator_type(y.dtype), bias is not None, plan.pipelined,
     )  # fmt: skip
 
 
@@ -127,12 +127,17 @@ def input_gradient_by_tiles(
     gy: DeviceArray, w: DeviceArray, gx: DeviceArray, g: Geometry, plan: ConvPlan | None = None
 ) -> None:
     """Queue gx = the gradient of the input on the device of gx."""
-    walk = _walk(g)
+    walk = _convolution_parameters(g)
     if 0 in gx.shape:
         return
     plan = plan or choose("conv tiles", gx.device)(gx, 0, 0)
     input_gradient(
-        _flat(gy, g.groups), _weights(w, g.groups), _flat(gx, g.groups), *walk, *plan.numbers, accumulator(gx.dtype)
+        _flat(gy, g.groups),
+        _weights(w, g.groups),
+        _flat(gx, g.groups),
+        *walk,
+        *plan.kernel_arguments,
+        accumulator_type(gx.dtype),
     )
 
 
@@ -140,15 +145,15 @@ def weight_gradient_by_tiles(
     x: DeviceArray, gy: DeviceArray, gw: DeviceArray, g: Geometry, plan: ConvPlan | None = None
 ) -> None:
     """Queue gw = the gradient of the weights, dense, on the device of gw."""
-    walk = _walk(g)
+    walk = _convolution_parameters(g)
     if 0 in gw.shape:
         return
     plan = plan or choose("conv tiles", gw.device)(gw, 0, 0)
-    depth, total = g.channels * g.taps, accumulator(gw.dtype)
+    depth, total = g.channels * g.taps, accumulator_type(gw.dtype)
     tiles = g.groups * vk.cdiv(g.filters, plan.rows) * vk.cdiv(depth, plan.columns)
-    parts = parts_for(tiles, g.pixels, WANTED_GROUPS, plan.longest)
+    parts = split_k_parts(tiles, g.pixels, TARGET_GROUPS, plan.max_k)
     chunk = max(1, vk.cdiv(vk.cdiv(g.pixels, parts), plan.depth)) * plan.depth
     partials = scratch((max(1, vk.cdiv(g.pixels, chunk)), g.groups, g.filters, depth), total, gw.device)
-    weight_gradient(_flat(x, g.groups), _flat(gy, g.groups), partials, chunk, *walk, *plan.numbers, total)
+    weight_gradient(_flat(x, g.groups), _flat(gy, g.groups), partials, chunk, *walk, *plan.kernel_arguments, total)
     sums = DeviceArray(partials.buffer, 0, total, (partials.shape[0], math.prod(gw.shape)), (math.prod(gw.shape), 1))
-    sum_parts(sums, gw)
+    sum_partials(sums, gw)

@@ -7,7 +7,8 @@ Inputs are (N, groups * channels, 1, H, W), weights (groups * filters, channels,
     input gradient     channels by input pixels, summed over filters and taps
     weight gradient    filters by channels and taps, summed over output pixels (split-K, added in a fixed order)
 
-Padding is represented by indices outside of the array, which gather 0. Sums are in f32 (f64 for f64).
+Padding is represented by indices outside of the array, which gather 0. Sums are in ACC: f32 (f64 for f64). KERNEL is
+the number of taps (R, S). A workgroup of THREADS invocations computes a tile of BM x BN results, in steps of BK along K.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ R = TypeVar("R", bound=vk.Element)
 
 
 @vk.func
-def seen_by(
+def gather_input(
     wg, x, n, g, top, left, k, dilation_h, dilation_w, KERNEL: vk.Const[tuple], BK: vk.Const[int]
 ):  # fmt: skip
     """Gather the elements of x for BK channels and taps from k on; zeros outside of x and past the last channel."""
@@ -50,10 +51,11 @@ def forward(
     THREADS: vk.Const[int],  # noqa: ARG001  # used by `local`
     ACC: vk.Const[Any],
     BIASED: vk.Const[bool],
-    AHEAD: vk.Const[bool] = False,
+    PIPELINED: vk.Const[bool] = False,
 ):  # fmt: skip
-    """y = x * w + bias; D counts channels and taps. AHEAD: load the operands of the next iteration during the current
-    product.
+    """Compute the convolution y = x * w + bias; D counts channels and taps, and `bias` is read only if BIASED.
+
+    PIPELINED: load the operands of the next iteration during the current product.
     """
     wg, g = vk.workgroup(), vk.i32(vk.group_id(2))
     i, j = vk.i32(vk.group_id(1)) * BM, vk.i32(vk.group_id(0)) * BN
@@ -62,16 +64,16 @@ def forward(
     q, p, n = pixel % Q, pixel // Q % P, pixel // (P * Q)
     top, left = p * stride_h - pad_h, q * stride_w - pad_w
     acc = wg.zeros((BM, BN), ACC)
-    if AHEAD:
+    if PIPELINED:
         depth = vk.i32(w.shape[2])
-        seen = seen_by(wg, x, n, g, top, left, 0, dilation_h, dilation_w, KERNEL, BK)
+        seen = gather_input(wg, x, n, g, top, left, 0, dilation_h, dilation_w, KERNEL, BK)
         for k in range(0, depth, BK):
-            following = seen_by(wg, x, n, g, top, left, k + BK, dilation_h, dilation_w, KERNEL, BK)
+            following = gather_input(wg, x, n, g, top, left, k + BK, dilation_h, dilation_w, KERNEL, BK)
             acc = wg.mma(w[g, i : i + BM, k : k + BK], seen, acc, prefetch="early")
             seen = following
     else:
         for k in range(0, vk.i32(w.shape[2]), BK):
-            seen = seen_by(wg, x, n, g, top, left, k, dilation_h, dilation_w, KERNEL, BK)
+            seen = gather_input(wg, x, n, g, top, left, k, dilation_h, dilation_w, KERNEL, BK)
             acc = wg.mma(w[g, i : i + BM, k : k + BK], seen, acc)
     if BIASED:
         acc = acc + ACC(wg.load(bias[g, i : i + BM]))[:, None]
@@ -94,7 +96,7 @@ def input_gradient(
     THREADS: vk.Const[int],  # noqa: ARG001  # used by `local`
     ACC: vk.Const[Any],
 ):  # fmt: skip
-    """x = the gradient of the input."""
+    """Compute x, the gradient of the input, from `gy`, the gradient of the output."""
     wg, g = vk.workgroup(), vk.i32(vk.group_id(2))
     i, j = vk.i32(vk.group_id(1)) * BM, vk.i32(vk.group_id(0)) * BN
     H, W = vk.i32(x.shape[3]), vk.i32(x.shape[4])

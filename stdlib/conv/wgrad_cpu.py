@@ -13,7 +13,7 @@ import vkjit as vk
 
 from .direct import zeros
 
-__all__ = ["weight_lines"]
+__all__ = ["wgrad_rows"]
 
 T = TypeVar("T", bound=vk.Element)
 A = TypeVar("A", bound=vk.Element)
@@ -29,7 +29,7 @@ def offsets(first, end, step, n: vk.Const[int]):
 
 
 @vk.func
-def following(p, o, n, P, O):  # noqa: E741
+def next_row(p, o, n, P, O):  # noqa: E741
     """Return the coordinates of the output row after (p, o, n)."""
     p += 1
     if p == P:
@@ -40,7 +40,7 @@ def following(p, o, n, P, O):  # noqa: E741
 
 
 @vk.func
-def increased(
+def accumulate_column(
     x,
     g,
     sums,
@@ -70,7 +70,7 @@ def increased(
 
 
 @vk.kernel(groups=lambda tiles, parts: (tiles, parts, 1), local=lambda SIZE: SIZE, debug=False)
-def weight_lines(
+def wgrad_rows(
     x: vk.In[A],
     g: vk.In[T],
     y: vk.Out[A],
@@ -126,8 +126,8 @@ def weight_lines(
             source = I(n * groups + group) * in_x + corner
             source += I(o * stride_d) * plane + I(p * stride_h) * I(width) + I((whole + lane) * WINDOW[1])
             target = I(n * groups + group) * in_g + I(o * P + p) * I(Q) + I(whole + lane)
-            sums = increased(x, g, sums, source, target, channel, filter_, WINDOW, CHANNELS, FILTERS, A)
-            p, o, n = following(p, o, n, P, O)
+            sums = accumulate_column(x, g, sums, source, target, channel, filter_, WINDOW, CHANNELS, FILTERS, A)
+            p, o, n = next_row(p, o, n, P, O)
     if whole > 0:
         p, o, n = first % P, first // P % O, first // (P * O)
         for _ in range(first, end):
@@ -135,11 +135,11 @@ def weight_lines(
             source += I(o * stride_d) * plane + I(p * stride_h) * I(width)
             target = I(n * groups + group) * in_g + I(o * P + p) * I(Q)
             for q in range(0, whole, SIZE):
-                sums = increased(
+                sums = accumulate_column(
                     x, g, sums, source + I((q + lane) * WINDOW[1]), target + I(q + lane), channel, filter_, WINDOW,
                     CHANNELS, FILTERS, A,
                 )  # fmt: skip
-            p, o, n = following(p, o, n, P, O)
+            p, o, n = next_row(p, o, n, P, O)
     taps = taps_d * taps_h * WINDOW[0]
     for i in vk.unroll(FILTERS):
         for j in vk.unroll(CHANNELS):

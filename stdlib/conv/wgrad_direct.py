@@ -10,16 +10,16 @@ from typing import TypeVar
 
 import vkjit as vk
 
-from .direct import COLUMNS, FILTERS, LOCAL, loaded_words, multiplied, zeros
+from .direct import COLUMNS, FILTERS, LOCAL, load_f32_pairs, multiply_add_outer, zeros
 
-__all__ = ["weight_parts", "weight_words"]
+__all__ = ["wgrad_f32_pairs", "wgrad_parts"]
 
 T = TypeVar("T", bound=vk.Element)
 A = TypeVar("A", bound=vk.Element)
 
 
 @vk.kernel(groups=lambda tiles, parts: (vk.cdiv(tiles, LOCAL), parts, 1), local=LOCAL, debug=False)
-def weight_parts(
+def wgrad_parts(
     x: vk.In[A],
     g: vk.In[T],
     y: vk.Out[A],
@@ -82,7 +82,7 @@ def weight_parts(
                 a = a + (A(g[target[i] + q]),)
             for j in vk.unroll(COLUMNS):
                 b = b + (x[source[j] + q * stride_w],)
-            sums = multiplied(sums, a, b, FILTERS, COLUMNS, 0, 0, 1)
+            sums = multiply_add_outer(sums, a, b, FILTERS, COLUMNS, 0, 0, 1)
     taps = taps_d * taps_h * taps_w
     for i in vk.unroll(FILTERS):
         for j in vk.unroll(COLUMNS):
@@ -92,7 +92,7 @@ def weight_parts(
 
 
 @vk.kernel(groups=lambda tiles, parts: (vk.cdiv(tiles, LOCAL), parts, 1), local=LOCAL, debug=False)
-def weight_words(
+def wgrad_f32_pairs(
     x: vk.In[vk.u64],
     g: vk.In[vk.u64],
     y: vk.Out[vk.f32],
@@ -119,7 +119,7 @@ def weight_words(
     CHANNELS: vk.Const[int],
     I: vk.Const[object],  # noqa: E741
 ):
-    """Like `weight_parts`, for f32 in 64-bit words of two.
+    """Like `wgrad_parts`, for f32 in 64-bit words of two.
 
     Rows of x have an even width, those of g have `pairs` words and are padded with zeros. An invocation accumulates FILTERS
     filters by CHANNELS channels by all taps along the width. WINDOW is (taps, stride, dilation) there.
@@ -151,10 +151,10 @@ def weight_words(
         for q in range(pairs):
             slopes, made = (), ()
             for k in vk.unroll(FILTERS):
-                slopes = slopes + loaded_words(g, target[k] + q, 1)
+                slopes = slopes + load_f32_pairs(g, target[k] + q, 1)
             for j in vk.unroll(CHANNELS):
                 span = WINDOW[1] + (WINDOW[0] - 1) * WINDOW[2] + 1
-                values = loaded_words(x, source[j] + q * WINDOW[1], (span + 1) // 2)
+                values = load_f32_pairs(x, source[j] + q * WINDOW[1], (span + 1) // 2)
                 for k in vk.unroll(FILTERS):
                     for s in vk.unroll(WINDOW[0]):
                         total = sums[(j * FILTERS + k) * WINDOW[0] + s]

@@ -10,48 +10,48 @@ import math
 import vkjit as vk
 from vkjit.runtime.device import DeviceArray
 
-from ..partial_sums import accumulator, dense, flat, index_type, scratch, sum_parts
-from ..registry import CPU_LOOP, variant
+from ..partial_sums import accumulator_type, flattened, index_type, is_dense, scratch, sum_partials
+from ..registry import MAX_CPU_ITERATIONS, variant
 from .direct import COLUMNS, FILTERS
-from .direct_plan import padded_input, padded_size, words_of
+from .direct_plan import as_words, padded_input, padded_size
 from .geometry import Geometry
-from .wgrad_cpu import weight_lines
-from .wgrad_direct import weight_parts, weight_words
+from .wgrad_cpu import wgrad_rows
+from .wgrad_direct import wgrad_f32_pairs, wgrad_parts
 
 __all__: list[str] = []
 
-LEAST_ROWS = 16
+MIN_ROWS = 16
 """Minimum number of rows per part: amortizes the reduction across lanes."""
 WORKGROUPS = 64
 """Number of workgroups that keeps all threads busy."""
 PART_BYTES = 1 << 18
 """Bytes of the output gradient per part: they stay in cache for the many workgroups that read the same part in turn."""
-LEAST_WIDTH = 4
+MIN_WIDTH = 4
 """Minimum output width at which lanes along a row are faster than one weight per lane."""
 
 
 @variant("conv_weight_gradient", "cpu")
 def _on_cpu(x: DeviceArray, gy: DeviceArray, gw: DeviceArray, g: Geometry) -> None:
     """Compute the parts by the kernel that suits the device, and add them."""
-    compute = accumulator(x.dtype)
+    compute = accumulator_type(x.dtype)
     padded = padded_input(x, padded_size(g), g.pad, (1, 1, 1), compute)
     rows = g.batch * g.out[0] * g.out[1]
     window = (g.kernel[2], g.stride[2], g.dilation[2])
     if rows and _supports_words(padded, window):
-        partial_sums = _by_words(padded, gy, gw, g, rows, window)
+        partial_sums = _wgrad_words(padded, gy, gw, g, rows, window)
     else:
-        partial_sums = _by_elements(padded, gy, gw, g, rows)
-    sum_parts(partial_sums, gw)
+        partial_sums = _wgrad_elements(padded, gy, gw, g, rows)
+    sum_partials(partial_sums, gw)
 
 
 def _supports_words(padded: DeviceArray, window: tuple[int, int, int]) -> bool:
-    """True if `weight_words` supports this input and window on its device."""
+    """True if `wgrad_f32_pairs` supports this input and window on its device."""
     even = padded.shape[4] % 2 == 0 and padded.offset % 8 == 0
     span = window[1] + (window[0] - 1) * window[2] + 1
     return padded.device.caps.kind == "cpu" and padded.dtype is vk.f32 and even and window[0] <= 7 and span <= 16
 
 
-def _by_words(
+def _wgrad_words(
     padded: DeviceArray, gy: DeviceArray, gw: DeviceArray, g: Geometry, rows: int, window: tuple[int, int, int]
 ) -> DeviceArray:
     pairs = vk.cdiv(g.out[2], 2)
@@ -64,23 +64,25 @@ def _by_words(
     per_part = _rows_per_part(rows, pairs, tiles)
     parts = vk.cdiv(rows, per_part)
     partial_sums = scratch((parts, math.prod(gw.shape)), vk.f32, gw.device)
-    weight_words(
-        words_of(padded), words_of(gradient), flat(partial_sums), tiles, parts, rows, per_part, g.groups, g.filters, g.channels,
+    wgrad_f32_pairs(
+        as_words(padded), as_words(gradient), flattened(partial_sums), tiles, parts, rows, per_part, g.groups,
+        g.filters, g.channels,
         *padded.shape[2:], g.out[0], g.out[1], pairs, *g.kernel[:2], *g.stride[:2], *g.dilation[:2], window, channels,
         index_type(padded, gradient, partial_sums),
     )  # fmt: skip
     return partial_sums
 
 
-def _by_elements(padded: DeviceArray, gy: DeviceArray, gw: DeviceArray, g: Geometry, rows: int) -> DeviceArray:
-    gradient = gy if dense(gy) else padded_input(gy, g.out, (0, 0, 0), (1, 1, 1), padded.dtype)
+def _wgrad_elements(padded: DeviceArray, gy: DeviceArray, gw: DeviceArray, g: Geometry, rows: int) -> DeviceArray:
+    gradient = gy if is_dense(gy) else padded_input(gy, g.out, (0, 0, 0), (1, 1, 1), padded.dtype)
     tiles = g.groups * vk.cdiv(g.filters, FILTERS) * vk.cdiv(g.channels, COLUMNS) * g.taps
     per_part = _rows_per_part(rows, g.out[2], tiles)
     parts = vk.cdiv(rows, per_part) if rows else 0
     partial_sums = scratch((parts, math.prod(gw.shape)), padded.dtype, gw.device)
     if parts:
-        weight_parts(
-            flat(padded), flat(gradient), flat(partial_sums), tiles, parts, rows, per_part, g.groups, g.filters, g.channels,
+        wgrad_parts(
+            flattened(padded), flattened(gradient), flattened(partial_sums), tiles, parts, rows, per_part, g.groups,
+            g.filters, g.channels,
             *padded.shape[2:], *g.out, *g.kernel, *g.stride, *g.dilation, index_type(padded, gradient, partial_sums),
         )  # fmt: skip
     return partial_sums
@@ -88,7 +90,7 @@ def _by_elements(padded: DeviceArray, gy: DeviceArray, gw: DeviceArray, g: Geome
 
 def _rows_per_part(rows: int, columns: int, tiles: int) -> int:
     """Return the output rows per part: loops stay short, and enough invocations remain for all threads."""
-    max_rows = max(1, CPU_LOOP // (columns + 1))
+    max_rows = max(1, MAX_CPU_ITERATIONS // (columns + 1))
     busy_rows = vk.cdiv(rows * tiles, 2048)
     return max(1, min(max_rows, busy_rows, rows))
 
@@ -97,26 +99,27 @@ def _rows_per_part(rows: int, columns: int, tiles: int) -> int:
 def _on_llvm_cpu(x: DeviceArray, gy: DeviceArray, gw: DeviceArray, g: Geometry) -> None:
     """Compute the parts by the kernel that suits the row width, and add them."""
     caps, rows = gw.device.caps, g.batch * g.out[0] * g.out[1]
-    compute = accumulator(x.dtype)
+    compute = accumulator_type(x.dtype)
     max_sums = _max_sums(caps.subgroup_size, compute.itemsize)
-    if not rows or g.kernel[2] > max_sums or g.out[2] < LEAST_WIDTH:
+    if not rows or g.kernel[2] > max_sums or g.out[2] < MIN_WIDTH:
         _on_cpu(x, gy, gw, g)
         return
     padded = padded_input(x, padded_size(g), g.pad, (1, 1, 1), compute)
-    gradient = gy if dense(gy) else padded_input(gy, g.out, (0, 0, 0), (1, 1, 1), compute)
+    gradient = gy if is_dense(gy) else padded_input(gy, g.out, (0, 0, 0), (1, 1, 1), compute)
     channels = min(g.channels, max(1, 3 // g.kernel[2]))
     filters = min(g.filters, max_sums // (channels * g.kernel[2]))
     tiles = g.groups * vk.cdiv(g.filters, filters) * vk.cdiv(g.channels, channels) * g.kernel[0] * g.kernel[1]
     per_part = _rows_per_cached_part(rows, tiles, filters * g.out[2] * gradient.dtype.itemsize)
     parts = vk.cdiv(rows, per_part)
     partial_sums = scratch((parts, math.prod(gw.shape)), compute, gw.device)
-    weight_lines(
-        flat(padded), flat(gradient), flat(partial_sums), tiles, parts, rows, per_part, g.groups, g.filters, g.channels,
+    wgrad_rows(
+        flattened(padded), flattened(gradient), flattened(partial_sums), tiles, parts, rows, per_part, g.groups,
+        g.filters, g.channels,
         *padded.shape[2:], *g.out, *g.kernel[:2], *g.stride[:2], *g.dilation[:2],
         (g.kernel[2], g.stride[2], g.dilation[2]), channels, filters, caps.subgroup_size,
         index_type(padded, gradient, partial_sums),
     )  # fmt: skip
-    sum_parts(partial_sums, gw)
+    sum_partials(partial_sums, gw)
 
 
 def _max_sums(lanes: int, itemsize: int) -> int:
@@ -126,4 +129,4 @@ def _max_sums(lanes: int, itemsize: int) -> int:
 
 def _rows_per_cached_part(rows: int, tiles: int, row_bytes: int) -> int:
     busy = vk.cdiv(rows * tiles, WORKGROUPS)
-    return max(1, min(rows, max(LEAST_ROWS, min(busy, PART_BYTES // max(1, row_bytes)))))
+    return max(1, min(rows, max(MIN_ROWS, min(busy, PART_BYTES // max(1, row_bytes)))))

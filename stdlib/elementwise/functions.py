@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import vkjit as vk
 
-ROOT_HALF = 0.7071067811865476  # sqrt(1/2)
-NORMAL = 0.3989422804014327  # 1 / sqrt(2 pi)
-ROOT_TWO_OVER_PI = 0.7978845608028654
-CUBIC = 0.044715
+SQRT_HALF = 0.7071067811865476  # sqrt(1/2)
+INV_SQRT_TWO_PI = 0.3989422804014327  # 1 / sqrt(2 pi)
+SQRT_TWO_OVER_PI = 0.7978845608028654
+GELU_CUBIC = 0.044715
 
 
 @vk.func
@@ -296,13 +296,13 @@ def relu(x):
 @vk.func
 def gelu_erf(x):
     """GELU: x times the cumulative distribution function of the standard normal distribution at x."""
-    return x * 0.5 * (1 + vk.erf(x * ROOT_HALF))
+    return x * 0.5 * (1 + vk.erf(x * SQRT_HALF))
 
 
 @vk.func
 def gelu_tanh(x):
     """The tanh approximation of GELU."""
-    return 0.5 * x * (1 + vk.tanh(ROOT_TWO_OVER_PI * (x + CUBIC * x * x * x)))
+    return 0.5 * x * (1 + vk.tanh(SQRT_TWO_OVER_PI * (x + GELU_CUBIC * x * x * x)))
 
 
 @vk.func
@@ -367,13 +367,13 @@ def silu_grad(g, x):
 @vk.func
 def gelu_erf_grad(g, x):
     """The gradient of GELU, from its input."""
-    density = NORMAL * vk.exp(-0.5 * x * x)
-    return g * (0.5 * (1 + vk.erf(x * ROOT_HALF)) + x * density)
+    density = INV_SQRT_TWO_PI * vk.exp(-0.5 * x * x)
+    return g * (0.5 * (1 + vk.erf(x * SQRT_HALF)) + x * density)
 
 
 @vk.func
 def gelu_tanh_grad(g, x):
     """The gradient of the tanh approximation of GELU, from its input."""
-    t = vk.tanh(ROOT_TWO_OVER_PI * (x + CUBIC * x * x * x))
-    slope = ROOT_TWO_OVER_PI * (1 + 3 * CUBIC * x * x)
+    t = vk.tanh(SQRT_TWO_OVER_PI * (x + GELU_CUBIC * x * x * x))
+    slope = SQRT_TWO_OVER_PI * (1 + 3 * GELU_CUBIC * x * x)
     return g * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * slope)

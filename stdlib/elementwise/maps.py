@@ -14,6 +14,7 @@ import vkjit as vk
 
 __all__ = [
     "fill",
+    "iota",
     "map1",
     "map2",
     "map2_left",
@@ -22,7 +23,6 @@ __all__ = [
     "map3_middle",
     "map3_outer",
     "map3_right",
-    "numbers",
 ]
 
 T = TypeVar("T", bound=vk.Element)
@@ -157,7 +157,7 @@ def fill(S: Any) -> Any:
 
 
 @vk.kernel(over="y", debug=False)
-def numbers(y: vk.Out[R, "N"]):
+def iota(y: vk.Out[R, "N"]):
     """y = 0, 1, 2... (iota)."""
     i = vk.global_id(0)
     y[i] = R(i)
@@ -167,13 +167,13 @@ def numbers(y: vk.Out[R, "N"]):
 
 
 @vk.func
-def unpacked(word, shift, D, BITS):
+def unpack_element(word, shift, D, BITS):
     """Extract the element of type D that begins at bit `shift` of a word; BITS is the unsigned type of its size."""
     return vk.bitcast(D, BITS(word >> shift))
 
 
 @vk.func
-def packed(value, shift, BITS):
+def pack_element(value, shift, BITS):
     """Return a 64-bit word with the element's bits at bit `shift` and zeros elsewhere."""
     return vk.u64(vk.bitcast(BITS, value)) << shift
 
@@ -184,7 +184,7 @@ def _bits(Y: Any) -> Any:
 
 
 @functools.cache
-def wide1(A: Any, Y: Any) -> Any:
+def map1_packed(A: Any, Y: Any) -> Any:
     """Return the packed kernel y = F(a) for element types A and Y, both of 16 or both of 32 bits."""
     BITS, SIZE = _bits(Y), Y.itemsize * 8
 
@@ -194,14 +194,14 @@ def wide1(A: Any, Y: Any) -> Any:
         x = a[i]
         result = vk.u64(0)
         for n in vk.unroll(64 // SIZE):
-            result |= packed(Y(F(C(unpacked(x, n * SIZE, A, BITS)))), n * SIZE, BITS)
+            result |= pack_element(Y(F(C(unpack_element(x, n * SIZE, A, BITS)))), n * SIZE, BITS)
         y[i] = result
 
     return wide1
 
 
 @functools.cache
-def wide2(A: Any, B: Any, Y: Any) -> Any:
+def map2_packed(A: Any, B: Any, Y: Any) -> Any:
     """Return the packed kernel y = F(a, b) for element types A, B and Y, all of 16 or all of 32 bits."""
     BITS, SIZE = _bits(Y), Y.itemsize * 8
 
@@ -211,15 +211,15 @@ def wide2(A: Any, B: Any, Y: Any) -> Any:
         p, q = a[i], b[i]
         result = vk.u64(0)
         for n in vk.unroll(64 // SIZE):
-            value = F(C(unpacked(p, n * SIZE, A, BITS)), C(unpacked(q, n * SIZE, B, BITS)))
-            result |= packed(Y(value), n * SIZE, BITS)
+            value = F(C(unpack_element(p, n * SIZE, A, BITS)), C(unpack_element(q, n * SIZE, B, BITS)))
+            result |= pack_element(Y(value), n * SIZE, BITS)
         y[i] = result
 
     return wide2
 
 
 @functools.cache
-def wide2_right(S: Any, A: Any, Y: Any) -> Any:
+def map2_right_packed(S: Any, A: Any, Y: Any) -> Any:
     """Return the packed kernel y = F(a, s) for a scalar of type S and element types A and Y, both of 16 or both of 32 bits."""
     BITS, SIZE = _bits(Y), Y.itemsize * 8
 
@@ -229,7 +229,7 @@ def wide2_right(S: Any, A: Any, Y: Any) -> Any:
         x = a[i]
         result = vk.u64(0)
         for n in vk.unroll(64 // SIZE):
-            result |= packed(Y(F(C(unpacked(x, n * SIZE, A, BITS)), C(S(s)))), n * SIZE, BITS)
+            result |= pack_element(Y(F(C(unpack_element(x, n * SIZE, A, BITS)), C(S(s)))), n * SIZE, BITS)
         y[i] = result
 
     return wide2_right

@@ -11,12 +11,12 @@ __all__ = ["transpose"]
 T = TypeVar("T", bound=vk.Element)
 
 
-def _groups(x: Any, SPAN: int) -> tuple[int, int, int]:
-    return vk.cdiv(x.shape[2], SPAN), vk.cdiv(x.shape[1], SPAN), x.shape[0]
+def _groups(x: Any, TILE: int) -> tuple[int, int, int]:
+    return vk.cdiv(x.shape[2], TILE), vk.cdiv(x.shape[1], TILE), x.shape[0]
 
 
 @vk.kernel(groups=_groups, local=64)
-def transpose(x: vk.In[T, "B M N"], y: vk.Out[T, "B N M"], SPAN: vk.Const[int] = 32) -> None:
+def transpose(x: vk.In[T, "B M N"], y: vk.Out[T, "B N M"], TILE: vk.Const[int] = 32) -> None:
     """y = x with its last two axes swapped."""
-    wg, b, i, j = vk.workgroup(), vk.group_id(2), vk.group_id(1) * SPAN, vk.group_id(0) * SPAN
-    wg.store(y[b, j : j + SPAN, i : i + SPAN], wg.load(x[b, i : i + SPAN, j : j + SPAN]).T)
+    wg, b, i, j = vk.workgroup(), vk.group_id(2), vk.group_id(1) * TILE, vk.group_id(0) * TILE
+    wg.store(y[b, j : j + TILE, i : i + TILE], wg.load(x[b, i : i + TILE, j : j + TILE]).T)

@@ -13,22 +13,24 @@ import vkjit as vk
 from vkjit.runtime.device import DeviceArray
 from vkjit.stdlib.registry import choose, variant
 
-__all__ = ["SIDE", "transposed_copy"]
+__all__ = ["TILE_SIZE", "try_transposing_copy"]
 
 T = TypeVar("T", bound=vk.Element)
 R = TypeVar("R", bound=vk.Element)
 
-SIDE = 32
+TILE_SIZE = 32
 """Side length of a tile in elements."""
 
 
 @vk.kernel(
-    groups=lambda y: (vk.cdiv(y.shape[2], SIDE), vk.cdiv(y.shape[1], SIDE), y.shape[0]), local=(SIDE, 8), debug=False
+    groups=lambda y: (vk.cdiv(y.shape[2], TILE_SIZE), vk.cdiv(y.shape[1], TILE_SIZE), y.shape[0]),
+    local=(TILE_SIZE, 8),
+    debug=False,
 )
 def _through_shared(x: vk.In[T, "G I J"], y: vk.Out[R, "G I J"]):
-    tile = vk.shared(T, (SIDE, SIDE + 1))
+    tile = vk.shared(T, (TILE_SIZE, TILE_SIZE + 1))
     column, row = vk.local_id(0), vk.local_id(1)
-    g, first, left = vk.group_id(2), vk.group_id(1) * SIDE, vk.group_id(0) * SIDE
+    g, first, left = vk.group_id(2), vk.group_id(1) * TILE_SIZE, vk.group_id(0) * TILE_SIZE
     for k in vk.unroll(4):
         tile[row + 8 * k, column] = x.get(g, first + column, left + row + 8 * k, pad=0)
     vk.barrier()
@@ -48,7 +50,7 @@ def _row_by_row(x: vk.In[T, "G I J"], y: vk.Out[R, "G I J"], SIZE: vk.Const[int]
             y[g, i, j] = R(x[g, i, j])
 
 
-def transposed_copy(x: DeviceArray, y: DeviceArray) -> bool:
+def try_transposing_copy(x: DeviceArray, y: DeviceArray) -> bool:
     """Copy x to y if the device has a kernel for it; return True if it did."""
     return bool(choose("transpose", x.device)(x, y))
 

@@ -2,7 +2,11 @@
 
 The arrays are vectors of `count` groups of SIZE elements. Elements of one and two bytes are packed into 32-bit words. GPUs then
 load and store up to 16 bytes at once, provided the array is 16-byte aligned. Each group is read completely before it is
-stored, so y may alias an input. F is the function to apply and C the type in which it computes, as in `maps`.
+stored, so y may alias an input.
+
+The factories take the element types of the tensor operands (T, U, V) and of the result (R), the type S of scalars, and SIZE,
+the number of elements per invocation. The kernels take F, the function to apply, and C, the type to which operands are
+converted first, as in `maps`; those of three operands convert the first one to D instead.
 """
 
 from __future__ import annotations
@@ -13,54 +17,54 @@ from typing import Any
 
 import vkjit as vk
 
-__all__ = ["FORMS", "fours0", "fours2_rows", "held_in_words", "in_words", "together"]
+__all__ = ["KERNELS", "elements_per_invocation", "elements_per_word", "fill_vec", "is_packed", "map2_rows_vec4"]
 
 GROUP = 256
 """Invocations of a workgroup."""
 
 
-def held_in_words(dtype: Any) -> bool:
+def is_packed(dtype: Any) -> bool:
     """True if arrays of this type are accessed as 32-bit words of several elements."""
     return bool(dtype.itemsize < 4)
 
 
-def in_words(dtype: Any) -> int:
+def elements_per_word(dtype: Any) -> int:
     """Return the number of elements of this type per element of the array that the kernels access."""
-    return 4 // int(dtype.itemsize) if held_in_words(dtype) else 1
+    return 4 // int(dtype.itemsize) if is_packed(dtype) else 1
 
 
-def together(*dtypes: Any) -> int:
+def elements_per_invocation(*dtypes: Any) -> int:
     """Return the elements per invocation: 16 bytes of the largest type, but at least 4 bytes of the smallest."""
     sizes = [int(dtype.itemsize) for dtype in dtypes]
     return max(16 // max(sizes), 4 // min(sizes))
 
 
 @vk.func
-def one_of(a, i, n, SIZE):
+def load_element(a, i, n, SIZE):
     """Load element n of the i-th group."""
     return a[i * SIZE + n]
 
 
 @vk.func
-def truth_of(a, i, n, SIZE):
+def load_bool(a, i, n, SIZE):
     """Load bool n of the i-th group, from 32-bit words of four."""
     return ((a[i * (SIZE // 4) + n // 4] >> vk.u32(8 * (n % 4))) & vk.u32(255)) != vk.u32(0)
 
 
 @vk.func
-def unsigned_of(a, i, n, SIZE):
+def load_u8(a, i, n, SIZE):
     """Load u8 n of the i-th group, from 32-bit words of four."""
     return vk.u8((a[i * (SIZE // 4) + n // 4] >> vk.u32(8 * (n % 4))) & vk.u32(255))
 
 
 @vk.func
-def signed_of(a, i, n, SIZE):
+def load_i8(a, i, n, SIZE):
     """Load i8 n of the i-th group, from 32-bit words of four."""
     return vk.bitcast(vk.i8, vk.u8((a[i * (SIZE // 4) + n // 4] >> vk.u32(8 * (n % 4))) & vk.u32(255)))
 
 
 @functools.cache
-def half_of(T: Any) -> Any:
+def load_16bit(T: Any) -> Any:
     """Return a function that loads element n, of the two-byte type T, of the i-th group, from 32-bit words of two."""
 
     @vk.func
@@ -71,32 +75,32 @@ def half_of(T: Any) -> Any:
 
 
 @vk.func
-def put_ones(y, i, values, SIZE):
+def store_elements(y, i, values, SIZE):
     """Store the i-th group element by element."""
     for n in vk.unroll(SIZE):
         y[i * SIZE + n] = values[n]
 
 
 @vk.func
-def bits_of_truth(value):
+def bool_bits(value):
     """Return the byte that stores a bool, zero-extended to u32."""
     return vk.where(value, vk.u32(1), vk.u32(0))
 
 
 @vk.func
-def bits_of_unsigned(value):
+def u8_bits(value):
     """Zero-extend a u8 to u32."""
     return vk.u32(value)
 
 
 @vk.func
-def bits_of_signed(value):
+def i8_bits(value):
     """Return the bits of an i8, zero-extended to u32."""
     return vk.u32(vk.bitcast(vk.u8, value))
 
 
 @vk.func
-def bits_of_half(value):
+def bits_16(value):
     """Return the bits of a two-byte element, zero-extended to u32."""
     return vk.u32(vk.bitcast(vk.u16, value))
 
@@ -117,24 +121,24 @@ def _word_storer(bits: Any, parts: int) -> Any:
 
 
 def _loader(dtype: Any) -> Any:
-    if not held_in_words(dtype):
-        return one_of
+    if not is_packed(dtype):
+        return load_element
     if dtype.itemsize == 2:
-        return half_of(dtype)
-    return truth_of if dtype.kind == "bool" else unsigned_of if dtype.kind == "uint" else signed_of
+        return load_16bit(dtype)
+    return load_bool if dtype.kind == "bool" else load_u8 if dtype.kind == "uint" else load_i8
 
 
 def _storer(dtype: Any) -> Any:
     """Return the function that stores a group of elements of this type."""
-    if not held_in_words(dtype):
-        return put_ones
+    if not is_packed(dtype):
+        return store_elements
     if dtype.itemsize == 2:
-        return _word_storer(bits_of_half, 2)
-    return _word_storer({"bool": bits_of_truth, "uint": bits_of_unsigned}.get(dtype.kind, bits_of_signed), 4)
+        return _word_storer(bits_16, 2)
+    return _word_storer({"bool": bool_bits, "uint": u8_bits}.get(dtype.kind, i8_bits), 4)
 
 
 def _element(dtype: Any) -> Any:
-    return vk.u32 if held_in_words(dtype) else dtype
+    return vk.u32 if is_packed(dtype) else dtype
 
 
 def _groups(count: Any) -> Any:
@@ -142,8 +146,8 @@ def _groups(count: Any) -> Any:
 
 
 @vk.func
-def taken(a, i, TAKE, AS, SIZE):
-    """Load the i-th group, converted to the type AS."""
+def load_group(a, i, TAKE, AS, SIZE):
+    """Load the i-th group of SIZE elements, each by TAKE(a, i, n, SIZE), and convert them to the type AS."""
     values = ()
     for n in vk.unroll(SIZE):
         values = values + (AS(TAKE(a, i, n, SIZE)),)
@@ -151,12 +155,12 @@ def taken(a, i, TAKE, AS, SIZE):
 
 
 @functools.cache
-def fours0(S: Any, R: Any, SIZE: int = 4) -> Any:
-    """Return the vectorized kernel y = s."""
+def fill_vec(S: Any, R: Any, SIZE: int = 4) -> Any:
+    """Return the vectorized kernel y = s for a scalar of type S and y of type R, with SIZE elements per invocation."""
     PUT, Y = _storer(R), _element(R)
 
     @vk.kernel(groups=_groups, local=GROUP, debug=False)
-    def fours0(s: S, y: vk.Out[Y, "N"], count: vk.i64):
+    def fill_kernel(s: S, y: vk.Out[Y, "N"], count: vk.i64):
         i = vk.global_id(0)
         if i < count:
             values = ()
@@ -164,171 +168,174 @@ def fours0(S: Any, R: Any, SIZE: int = 4) -> Any:
                 values = values + (R(S(s)),)
             PUT(y, i, values, SIZE)
 
-    return fours0
+    return fill_kernel
 
 
 @functools.cache
-def fours1(T: Any, R: Any, SIZE: int = 4) -> Any:
-    """Return the vectorized kernel y = F(a)."""
+def map1_vec(T: Any, R: Any, SIZE: int = 4) -> Any:
+    """Return the vectorized kernel y = F(a) for a of type T and y of type R, with SIZE elements per invocation."""
     A, TAKE_A = _element(T), _loader(T)
     PUT, Y = _storer(R), _element(R)
 
     @vk.kernel(groups=_groups, local=GROUP, debug=False)
-    def fours1(
+    def map1_kernel(
         a: vk.In[A, "M"], y: vk.Out[Y, "N"], count: vk.i64, F: vk.Const[Any], C: vk.Const[Any],
     ):  # fmt: skip
         i = vk.global_id(0)
         if i < count:
-            first = taken(a, i, TAKE_A, C, SIZE)
+            first = load_group(a, i, TAKE_A, C, SIZE)
             values = ()
             for n in vk.unroll(SIZE):
                 values = values + (R(F(first[n])),)
             PUT(y, i, values, SIZE)
 
-    return fours1
+    return map1_kernel
 
 
 @functools.cache
-def fours2(T: Any, U: Any, R: Any, SIZE: int = 4) -> Any:
-    """Return the vectorized kernel y = F(a, b)."""
+def map2_vec(T: Any, U: Any, R: Any, SIZE: int = 4) -> Any:
+    """Return the vectorized kernel y = F(a, b) for types T, U and R of a, b and y, with SIZE elements per invocation."""
     A, TAKE_A, B, TAKE_B = _element(T), _loader(T), _element(U), _loader(U)
     PUT, Y = _storer(R), _element(R)
 
     @vk.kernel(groups=_groups, local=GROUP, debug=False)
-    def fours2(
+    def map2_kernel(
         a: vk.In[A, "M"], b: vk.In[B, "P"], y: vk.Out[Y, "N"], count: vk.i64, F: vk.Const[Any], C: vk.Const[Any],
     ):  # fmt: skip
         i = vk.global_id(0)
         if i < count:
-            first = taken(a, i, TAKE_A, C, SIZE)
-            second = taken(b, i, TAKE_B, C, SIZE)
+            first = load_group(a, i, TAKE_A, C, SIZE)
+            second = load_group(b, i, TAKE_B, C, SIZE)
             values = ()
             for n in vk.unroll(SIZE):
                 values = values + (R(F(first[n], second[n])),)
             PUT(y, i, values, SIZE)
 
-    return fours2
+    return map2_kernel
 
 
 @functools.cache
-def fours2_right(S: Any, T: Any, R: Any, SIZE: int = 4) -> Any:
-    """Return the vectorized kernel y = F(a, s)."""
+def map2_right_vec(S: Any, T: Any, R: Any, SIZE: int = 4) -> Any:
+    """Return the vectorized kernel y = F(a, s) for a scalar s of type S and types T and R of a and y.
+
+    Each invocation computes SIZE elements.
+    """
     A, TAKE_A = _element(T), _loader(T)
     PUT, Y = _storer(R), _element(R)
 
     @vk.kernel(groups=_groups, local=GROUP, debug=False)
-    def fours2_right(
+    def map2_right_kernel(
         a: vk.In[A, "M"], s: S, y: vk.Out[Y, "N"], count: vk.i64, F: vk.Const[Any], C: vk.Const[Any],
     ):  # fmt: skip
         i = vk.global_id(0)
         if i < count:
-            first = taken(a, i, TAKE_A, C, SIZE)
+            first = load_group(a, i, TAKE_A, C, SIZE)
             values = ()
             for n in vk.unroll(SIZE):
                 values = values + (R(F(first[n], C(S(s)))),)
             PUT(y, i, values, SIZE)
 
-    return fours2_right
+    return map2_right_kernel
 
 
 @functools.cache
-def fours3(T: Any, U: Any, V: Any, R: Any, SIZE: int = 4) -> Any:
+def map3_vec(T: Any, U: Any, V: Any, R: Any, SIZE: int = 4) -> Any:
     """Return the vectorized kernel y = F(a, b, c), which converts the first operand to D and the others to C."""
     A, TAKE_A, B, TAKE_B, E, TAKE_E = _element(T), _loader(T), _element(U), _loader(U), _element(V), _loader(V)
     PUT, Y = _storer(R), _element(R)
 
     @vk.kernel(groups=_groups, local=GROUP, debug=False)
-    def fours3(
+    def map3_kernel(
         a: vk.In[A, "M"], b: vk.In[B, "P"], c: vk.In[E, "Q"], y: vk.Out[Y, "N"], count: vk.i64,
         F: vk.Const[Any], D: vk.Const[Any], C: vk.Const[Any],
     ):  # fmt: skip
         i = vk.global_id(0)
         if i < count:
-            first = taken(a, i, TAKE_A, D, SIZE)
-            second = taken(b, i, TAKE_B, C, SIZE)
-            third = taken(c, i, TAKE_E, C, SIZE)
+            first = load_group(a, i, TAKE_A, D, SIZE)
+            second = load_group(b, i, TAKE_B, C, SIZE)
+            third = load_group(c, i, TAKE_E, C, SIZE)
             values = ()
             for n in vk.unroll(SIZE):
                 values = values + (R(F(first[n], second[n], third[n])),)
             PUT(y, i, values, SIZE)
 
-    return fours3
+    return map3_kernel
 
 
 @functools.cache
-def fours3_right(S: Any, T: Any, U: Any, R: Any, SIZE: int = 4) -> Any:
+def map3_right_vec(S: Any, T: Any, U: Any, R: Any, SIZE: int = 4) -> Any:
     """Return the vectorized kernel y = F(a, b, s), which converts the first operand to D and the others to C."""
     A, TAKE_A, B, TAKE_B = _element(T), _loader(T), _element(U), _loader(U)
     PUT, Y = _storer(R), _element(R)
 
     @vk.kernel(groups=_groups, local=GROUP, debug=False)
-    def fours3_right(
+    def map3_right_kernel(
         a: vk.In[A, "M"], b: vk.In[B, "P"], s: S, y: vk.Out[Y, "N"], count: vk.i64,
         F: vk.Const[Any], D: vk.Const[Any], C: vk.Const[Any],
     ):  # fmt: skip
         i = vk.global_id(0)
         if i < count:
-            first = taken(a, i, TAKE_A, D, SIZE)
-            second = taken(b, i, TAKE_B, C, SIZE)
+            first = load_group(a, i, TAKE_A, D, SIZE)
+            second = load_group(b, i, TAKE_B, C, SIZE)
             values = ()
             for n in vk.unroll(SIZE):
                 values = values + (R(F(first[n], second[n], C(S(s)))),)
             PUT(y, i, values, SIZE)
 
-    return fours3_right
+    return map3_right_kernel
 
 
 @functools.cache
-def fours3_middle(S: Any, T: Any, U: Any, R: Any, SIZE: int = 4) -> Any:
+def map3_middle_vec(S: Any, T: Any, U: Any, R: Any, SIZE: int = 4) -> Any:
     """Return the vectorized kernel y = F(a, s, c), which converts the first operand to D and the others to C."""
     A, TAKE_A, B, TAKE_B = _element(T), _loader(T), _element(U), _loader(U)
     PUT, Y = _storer(R), _element(R)
 
     @vk.kernel(groups=_groups, local=GROUP, debug=False)
-    def fours3_middle(
+    def map3_middle_kernel(
         a: vk.In[A, "M"], s: S, c: vk.In[B, "P"], y: vk.Out[Y, "N"], count: vk.i64,
         F: vk.Const[Any], D: vk.Const[Any], C: vk.Const[Any],
     ):  # fmt: skip
         i = vk.global_id(0)
         if i < count:
-            first = taken(a, i, TAKE_A, D, SIZE)
-            third = taken(c, i, TAKE_B, C, SIZE)
+            first = load_group(a, i, TAKE_A, D, SIZE)
+            third = load_group(c, i, TAKE_B, C, SIZE)
             values = ()
             for n in vk.unroll(SIZE):
                 values = values + (R(F(first[n], C(S(s)), third[n])),)
             PUT(y, i, values, SIZE)
 
-    return fours3_middle
+    return map3_middle_kernel
 
 
 @functools.cache
-def fours3_outer(S: Any, T: Any, R: Any, SIZE: int = 4) -> Any:
+def map3_outer_vec(S: Any, T: Any, R: Any, SIZE: int = 4) -> Any:
     """Return the vectorized kernel y = F(a, s, t), which converts the first operand to D and the others to C."""
     A, TAKE_A = _element(T), _loader(T)
     PUT, Y = _storer(R), _element(R)
 
     @vk.kernel(groups=_groups, local=GROUP, debug=False)
-    def fours3_outer(
+    def map3_outer_kernel(
         a: vk.In[A, "M"], s: S, t: S, y: vk.Out[Y, "N"], count: vk.i64,
         F: vk.Const[Any], D: vk.Const[Any], C: vk.Const[Any],
     ):  # fmt: skip
         i = vk.global_id(0)
         if i < count:
-            first = taken(a, i, TAKE_A, D, SIZE)
+            first = load_group(a, i, TAKE_A, D, SIZE)
             values = ()
             for n in vk.unroll(SIZE):
                 values = values + (R(F(first[n], C(S(s)), C(S(t)))),)
             PUT(y, i, values, SIZE)
 
-    return fours3_outer
+    return map3_outer_kernel
 
 
 @functools.cache
-def fours2_rows(T: Any, U: Any, R: Any) -> Any:
+def map2_rows_vec4(T: Any, U: Any, R: Any) -> Any:
     """Return the vec4 kernel y = F(a, b) for matrices with `count` vec4s per row, of elements of at least four bytes."""
 
     @vk.kernel(groups=lambda count, y: (_groups(count), y.shape[0]), local=GROUP, debug=False)
-    def fours2_rows(
+    def map2_rows_kernel(
         a: vk.In[T, "R C"], b: vk.In[U, "R C"], y: vk.Out[R, "R C"], count: vk.i64, F: vk.Const[Any], C: vk.Const[Any]
     ):
         i, r = vk.global_id(0), vk.global_id(1)
@@ -339,12 +346,12 @@ def fours2_rows(T: Any, U: Any, R: Any) -> Any:
             for n in vk.unroll(4):
                 y[r, i * 4 + n] = values[n]
 
-    return fours2_rows
+    return map2_rows_kernel
 
 
-FORMS: dict[str, Callable[..., Any]] = {
-    "t": fours1, "tt": fours2, "ts": fours2_right, "ttt": fours3, "tts": fours3_right, "tst": fours3_middle,
-    "tss": fours3_outer,
+KERNELS: dict[str, Callable[..., Any]] = {
+    "t": map1_vec, "tt": map2_vec, "ts": map2_right_vec, "ttt": map3_vec, "tts": map3_right_vec, "tst": map3_middle_vec,
+    "tss": map3_outer_vec,
 }  # fmt: skip
 """Maps the kinds of the operands, tensor (t) or scalar (s), to the kernel factory, which takes the scalar type, if there are
 scalars, then the array types.

@@ -11,17 +11,17 @@ from typing import TypeVar
 import vkjit as vk
 from vkjit.runtime.device import DeviceArray
 from vkjit.stdlib.elementwise.maps import fill
-from vkjit.stdlib.partial_sums import scratch, sum_parts
-from vkjit.stdlib.registry import CPU_LOOP, choose, variant
+from vkjit.stdlib.partial_sums import scratch, sum_partials
+from vkjit.stdlib.registry import MAX_CPU_ITERATIONS, choose, variant
 
-__all__ = ["count_numbers", "counts_fit", "ends"]
+__all__ = ["bincount", "min_max", "supports_bincount"]
 
 T = TypeVar("T", bound=vk.Element)
 R = TypeVar("R", bound=vk.Element)
 
-TABLE = 4096
+MAX_BINS = 4096
 """Maximum number of bins on GPUs: the size of the table in shared memory."""
-SIDE = 256
+GROUP = 256
 """Invocations of a workgroup on GPUs."""
 
 
@@ -29,8 +29,11 @@ SIDE = 256
 
 
 @vk.kernel(groups=lambda parts: parts.shape[0], local=lambda SIZE: SIZE, debug=False)
-def ends_of_parts(x: vk.In[T, "N"], parts: vk.Out[R, "P two"], length: vk.i64, SIZE: vk.Const[int]):
-    """parts[p] = (min, max) of part p, which has `length` elements; the last one may be shorter."""
+def min_max_of_parts(x: vk.In[T, "N"], parts: vk.Out[R, "P two"], length: vk.i64, SIZE: vk.Const[int]):
+    """parts[p] = (min, max) of part p, by one workgroup of SIZE invocations.
+
+    A part has `length` elements; the last one may be shorter.
+    """
     wg, p, lane = vk.workgroup(), vk.group_id(0), vk.local_id(0)
     begin = p * length
     stop = vk.min(begin + length, x.shape[0])
@@ -45,8 +48,8 @@ def ends_of_parts(x: vk.In[T, "N"], parts: vk.Out[R, "P two"], length: vk.i64, S
 
 
 @vk.kernel(groups=lambda: 1, local=lambda SIZE: SIZE, debug=False)
-def ends_of_ends(parts: vk.In[T, "P two"], y: vk.Out[T, "two"], SIZE: vk.Const[int]):
-    """y = (min, max) over all parts, by one workgroup."""
+def min_max_of_all(parts: vk.In[T, "P two"], y: vk.Out[T, "two"], SIZE: vk.Const[int]):
+    """y = (min, max) over all parts, by one workgroup of SIZE invocations."""
     wg, lane = vk.workgroup(), vk.local_id(0)
     least, greatest = parts[0, 0], parts[0, 1]
     for p in range(lane, parts.shape[0], SIZE):
@@ -58,28 +61,28 @@ def ends_of_ends(parts: vk.In[T, "P two"], y: vk.Out[T, "two"], SIZE: vk.Const[i
         y[1] = greatest
 
 
-def ends(x: DeviceArray) -> DeviceArray:
+def min_max(x: DeviceArray) -> DeviceArray:
     """Return the min and the max of a nonempty vector as two elements of i32, i64 or u64."""
     size, min_length = choose("ends", x.device)(x)
     count = x.shape[0]
     length = max(min_length, -(-count // 1024))
     result_type = vk.u64 if x.dtype is vk.u64 else vk.i64 if x.dtype.bits == 64 or x.dtype is vk.u32 else vk.i32
     parts = scratch((-(-count // length), 2), result_type, x.device)
-    ends_of_parts(x, parts, length, size)
+    min_max_of_parts(x, parts, length, size)
     y = scratch((2,), result_type, x.device)
-    ends_of_ends(parts, y, size)
+    min_max_of_all(parts, y, size)
     return y
 
 
 @variant("ends", "gpu")
 def _ends_gpu(x: DeviceArray) -> tuple[int, int]:  # noqa: ARG001  # all variants have the same signature
-    return SIDE, 16 * SIDE
+    return GROUP, 16 * GROUP
 
 
 @variant("ends", "cpu")
 def _ends_cpu(x: DeviceArray) -> tuple[int, int]:
     """Return (invocations of a workgroup, minimum number of elements per part)."""
-    return x.device.caps.subgroup_size, CPU_LOOP
+    return x.device.caps.subgroup_size, MAX_CPU_ITERATIONS
 
 
 # -- counts
@@ -98,31 +101,34 @@ def count_parts(x: vk.In[T, "N"], parts: vk.Out[vk.i64, "P B"], length: vk.i64):
             parts[p, b] += 1
 
 
-@vk.kernel(groups=lambda x, length: vk.cdiv(x.shape[0], length), local=SIDE, debug=False)
+@vk.kernel(groups=lambda x, length: vk.cdiv(x.shape[0], length), local=GROUP, debug=False)
 def count_shared(x: vk.In[T, "N"], y: vk.InOut[vk.i32, "B"], length: vk.i64):
-    """Add the number of occurrences of b to y[b]. A workgroup counts `length` elements; y has at most TABLE bins."""
-    table = vk.shared(vk.i32, TABLE)
+    """Add the number of occurrences of each bin b in x to y[b].
+
+    A workgroup counts `length` elements; y has at most MAX_BINS bins.
+    """
+    table = vk.shared(vk.i32, MAX_BINS)
     lane, bins = vk.local_id(0), y.shape[0]
-    for b in range(lane, bins, SIDE):
+    for b in range(lane, bins, GROUP):
         table[b] = vk.i32(0)
     vk.barrier()
     begin = vk.i64(vk.group_id(0)) * length
-    for n in range(begin + vk.i64(lane), vk.min(begin + length, vk.i64(x.shape[0])), SIDE):
+    for n in range(begin + vk.i64(lane), vk.min(begin + length, vk.i64(x.shape[0])), GROUP):
         b = vk.i64(x[n])
         if b >= 0 and b < vk.i64(bins):
             vk.atomic.add(table, b, 1)
     vk.barrier()
-    for b in range(lane, bins, SIDE):
+    for b in range(lane, bins, GROUP):
         if table[b] > 0:
             vk.atomic.add(y, b, table[b])
 
 
-def counts_fit(x: DeviceArray, bins: int) -> bool:
-    """True if `count_numbers` supports the vector and number of bins on its device; only LLVM CPU devices have no limit."""
+def supports_bincount(x: DeviceArray, bins: int) -> bool:
+    """True if `bincount` supports the vector and number of bins on its device; only LLVM CPU devices have no limit."""
     return bool(choose("counts_fit", x.device)(x, bins))
 
 
-def count_numbers(x: DeviceArray, bins: int) -> DeviceArray:
+def bincount(x: DeviceArray, bins: int) -> DeviceArray:
     """Return the number of occurrences of each of 0 ... bins - 1 (i64 on class "cpu", i32 on GPUs)."""
     counts: DeviceArray = choose("count_numbers", x.device)(x, bins)
     return counts
@@ -132,14 +138,14 @@ def _length(x: DeviceArray, bins: int) -> int:
     """Return the elements per part, each counted by one invocation of a class "cpu" device."""
     if x.device.caps.kind == "llvm-cpu":
         return max(2 * bins, 1 << 14, -(-x.shape[0] // 64))
-    return CPU_LOOP // 2
+    return MAX_CPU_ITERATIONS // 2
 
 
 @variant("counts_fit", "cpu")
 def _fits_cpu(x: DeviceArray, bins: int) -> bool:
     if x.device.caps.kind == "llvm-cpu":
         return True
-    return bins <= CPU_LOOP // 2 and -(-x.shape[0] // _length(x, bins)) * bins <= 4 * x.shape[0]
+    return bins <= MAX_CPU_ITERATIONS // 2 and -(-x.shape[0] // _length(x, bins)) * bins <= 4 * x.shape[0]
 
 
 @variant("count_numbers", "cpu")
@@ -150,18 +156,18 @@ def _count_cpu(x: DeviceArray, bins: int) -> DeviceArray:
     if parts.shape[0] == 1:
         return DeviceArray(parts.buffer, parts.offset, vk.i64, (bins,), (1,))
     y = scratch((bins,), vk.i64, x.device)
-    sum_parts(parts, y)
+    sum_partials(parts, y)
     return y
 
 
 @variant("counts_fit", "gpu")
 def _fits_gpu(x: DeviceArray, bins: int) -> bool:
-    return bins <= TABLE and x.shape[0] < 2**31
+    return bins <= MAX_BINS and x.shape[0] < 2**31
 
 
 @variant("count_numbers", "gpu")
 def _count_gpu(x: DeviceArray, bins: int) -> DeviceArray:
     y = scratch((bins,), vk.i32, x.device)
     fill(vk.i64)(0, y)
-    count_shared(x, y, max(16 * SIDE, -(-x.shape[0] // 1024)))
+    count_shared(x, y, max(16 * GROUP, -(-x.shape[0] // 1024)))
     return y

@@ -1,7 +1,8 @@
 """Stream compaction on GPUs: the kernels behind `compaction`, with sixteen contiguous elements per invocation.
 
-The input is a dense vector; bools may come as 32-bit words of four. TAKE(x, i, n, 16) reads element n of the i-th group of
-sixteen. Indices within a tile are first compacted in shared memory, so that the stores to the output are coalesced.
+The input is a dense vector; bools may come as 32-bit words of four. TAKE(x, i, n, 16) reads element n of the i-th
+group of sixteen; elements are compared with 0 in the type IN. Indices within a tile are first compacted in shared
+memory, so that the stores to the output are coalesced.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Any, TypeVar
 
 import vkjit as vk
 
-__all__ = ["LOCAL", "TILE", "add_up_eights", "count_tiles", "places_of_tiles", "values_of_tiles"]
+__all__ = ["LOCAL", "TILE", "count_tiles", "gather_tile_values", "scan_counts", "write_tile_indices"]
 
 T = TypeVar("T", bound=vk.Element)
 U = TypeVar("U", bound=vk.Element)
@@ -22,7 +23,7 @@ TILE = 16 * LOCAL
 
 
 @vk.func
-def flags_of(x, i, total, TAKE, IN):
+def nonzero_mask(x, i, total, TAKE, IN):
     """Return a 16-bit mask of the nonzero elements of the i-th group of sixteen; bits past the end are 0.
 
     `total` counts elements and may exceed the index type, since bools in words of four make a shorter array. It is
@@ -47,14 +48,14 @@ def count_tiles(
     wg, s, lane = vk.workgroup(), vk.group_id(0), vk.local_id(0)
     found = vk.i32(0)
     for tile in range(s * vk.index(tiles), (s + 1) * vk.index(tiles)):
-        found += vk.i32(vk.popcount(flags_of(x, tile * LOCAL + lane, total, TAKE, IN)))
+        found += vk.i32(vk.popcount(nonzero_mask(x, tile * LOCAL + lane, total, TAKE, IN)))
     everywhere = wg.sum(found)
     if lane == 0:
         counts[s] = everywhere
 
 
 @vk.kernel(groups=lambda: 1, local=LOCAL, debug=False)
-def add_up_eights(counts: vk.In[vk.i32, "S"], starts: vk.Out[vk.i64, "S+1"]):
+def scan_counts(counts: vk.In[vk.i32, "S"], starts: vk.Out[vk.i64, "S+1"]):
     """starts = the exclusive prefix sum of counts, then the total; by one workgroup, eight counts per invocation."""
     wg, lane, count = vk.workgroup(), vk.local_id(0), counts.shape[0]
     before = vk.i64(0)
@@ -76,8 +77,11 @@ def add_up_eights(counts: vk.In[vk.i32, "S"], starts: vk.Out[vk.i64, "S+1"]):
 
 
 @vk.func
-def gathered(places, flags, lane):
-    """Write the tile-local indices of the flagged elements to shared memory, in order; return their number."""
+def compact_tile(places, flags, lane):
+    """Write the tile-local indices of the elements set in `flags` to `places` (shared memory), in order; return their number.
+
+    `flags` is the `nonzero_mask` of the sixteen elements of this invocation, `lane` its index in the workgroup.
+    """
     wg, count = vk.workgroup(), vk.i32(vk.popcount(flags))
     upto = wg.scan(count)
     at = upto - count
@@ -90,7 +94,7 @@ def gathered(places, flags, lane):
 
 
 @vk.kernel(groups=lambda starts: starts.shape[0] - 1, local=LOCAL, debug=False)
-def places_of_tiles(
+def write_tile_indices(
     x: vk.In[T, "W"],
     starts: vk.In[vk.i64, "S1"],
     y: vk.InOut[vk.i64, "M"],
@@ -103,7 +107,7 @@ def places_of_tiles(
     places, s, lane = vk.shared(vk.u32, TILE), vk.group_id(0), vk.local_id(0)
     at = vk.index(starts[s])
     for tile in range(s * vk.index(tiles), (s + 1) * vk.index(tiles)):
-        count = gathered(places, flags_of(x, tile * LOCAL + lane, total, TAKE, IN), lane)
+        count = compact_tile(places, nonzero_mask(x, tile * LOCAL + lane, total, TAKE, IN), lane)
         for k in range(vk.i32(lane), count, LOCAL):
             y[at + k] = vk.i64(tile) * TILE + vk.i64(places[k])
         vk.barrier()
@@ -111,7 +115,7 @@ def places_of_tiles(
 
 
 @vk.kernel(groups=lambda starts: starts.shape[0] - 1, local=LOCAL, debug=False)
-def values_of_tiles(
+def gather_tile_values(
     x: vk.In[T, "W"],
     values: vk.In[U, "N"],
     starts: vk.In[vk.i64, "S1"],
@@ -121,11 +125,11 @@ def values_of_tiles(
     TAKE: vk.Const[Any],
     IN: vk.Const[Any],
 ):
-    """Like `places_of_tiles`, but writes the elements of `values` at these indices."""
+    """Like `write_tile_indices`, but writes the elements of `values` at these indices."""
     places, s, lane = vk.shared(vk.u32, TILE), vk.group_id(0), vk.local_id(0)
     at = vk.index(starts[s])
     for tile in range(s * vk.index(tiles), (s + 1) * vk.index(tiles)):
-        count = gathered(places, flags_of(x, tile * LOCAL + lane, total, TAKE, IN), lane)
+        count = compact_tile(places, nonzero_mask(x, tile * LOCAL + lane, total, TAKE, IN), lane)
         for k in range(vk.i32(lane), count, LOCAL):
             y[at + k] = values[tile * TILE + vk.index(places[k])]
         vk.barrier()

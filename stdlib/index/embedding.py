@@ -1,9 +1,9 @@
 """Embedding lookup and its gradient, sums and maxima of bags (runs of rows), and one-hot encoding.
 
-The table is (V, D), the dense integer indices are (M,), and the gradient of the gathered rows is (M, D). The gradient of the
-table needs neither sorting nor atomics: `link` finds the next occurrence of each index, then the first occurrence follows
-the chain and adds the rows in order. Results are reproducible. Linking is quadratic in the number of indices, so they are
-processed in segments, whose sums are added in order.
+The table is (V, D), the dense integer indices are (M,), and the gradient of the gathered rows is (M, D). The gradient
+of the table needs neither sorting nor atomics: `link_duplicates` finds the next occurrence of each index, then the
+first occurrence follows the chain and adds the rows in order. Results are reproducible. Linking is quadratic in the
+number of indices, so they are processed in segments, whose sums are added in order.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from typing import TypeVar
 import vkjit as vk
 from vkjit.runtime.device import DeviceArray
 
-from ..partial_sums import accumulator, scratch
-from ..registry import CPU_LOOP
+from ..partial_sums import accumulator_type, scratch
+from ..registry import MAX_CPU_ITERATIONS
 
-__all__ = ["bag_places", "bag_sums", "embedding", "gradient", "one_hot"]
+__all__ = ["bag_argmax", "bag_sums", "embedding", "gradient", "one_hot"]
 
 T = TypeVar("T", bound=vk.Element)
 K = TypeVar("K", bound=vk.Element)
 R = TypeVar("R", bound=vk.Element)
 A = TypeVar("A", bound=vk.Element)
 
-SEGMENT = CPU_LOOP
+SEGMENT = MAX_CPU_ITERATIONS
 """Number of indices that are linked at a time."""
 
 
 @vk.kernel(over="y")
-def rows_taken(table: vk.In[T, "V D"], where: vk.In[K, "M"], y: vk.Out[T, "M D"]):
+def gather_rows(table: vk.In[T, "V D"], where: vk.In[K, "M"], y: vk.Out[T, "M D"]):
     d, m = vk.global_id(0), vk.global_id(1)
     v = vk.i64(where[m])
     assert v >= 0, f"index {v} is no row of the table: it is below 0"
@@ -37,10 +37,10 @@ def rows_taken(table: vk.In[T, "V D"], where: vk.In[K, "M"], y: vk.Out[T, "M D"]
 
 
 @vk.kernel(over="following", debug=False)
-def link(where: vk.In[K, "S"], following: vk.Out[vk.i32, "S"], later: vk.Out[vk.u8, "S"]):
+def link_duplicates(where: vk.In[K, "S"], following: vk.Out[vk.i32, "S"], is_duplicate: vk.Out[vk.u8, "S"]):
     """following[m] = the position of the next index equal to where[m], or -1.
 
-    Sets later[m] = 1 if an equal index precedes m, and leaves it unchanged otherwise.
+    Sets is_duplicate[m] = 1 if an equal index precedes m, and leaves it unchanged otherwise.
     """
     m = vk.i32(vk.global_id(0))
     wanted, found = where[m], vk.i32(-1)
@@ -50,22 +50,24 @@ def link(where: vk.In[K, "S"], following: vk.Out[vk.i32, "S"], later: vk.Out[vk.
             break
     following[m] = found
     if found >= 0:
-        later[found] = 1
+        is_duplicate[found] = 1
 
 
 @vk.kernel(groups=lambda g: (vk.cdiv(g.shape[1], 32), g.shape[0], 1), local=32, debug=False)
-def chain_sums(
+def sum_chains(
     g: vk.In[T, "S D"],
     where: vk.In[K, "S"],
     following: vk.In[vk.i32, "S"],
-    later: vk.In[vk.u8, "S"],
+    is_duplicate: vk.In[vk.u8, "S"],
     y: vk.InOut[A, "V D"],
-    skipped: vk.i64,
+    padding_index: vk.i64,
 ):
-    """y[v] += the sum of g[m] over all m with where[m] = v, except for v = `skipped`; computed at the first occurrence of v."""
+    """y[v] += the sum of g[m] over all m with where[m] = v, except for v = `padding_index`; computed at the first
+    occurrence of v.
+    """
     d, m = vk.global_id(0), vk.group_id(1)
     v = vk.i64(where[m])
-    if d >= g.shape[1] or later[m] != 0 or v == skipped or v < 0 or v >= y.shape[0]:
+    if d >= g.shape[1] or is_duplicate[m] != 0 or v == padding_index or v < 0 or v >= y.shape[0]:
         return
     total, at = A(0), vk.i32(m)
     for _ in range(g.shape[0]):
@@ -77,7 +79,7 @@ def chain_sums(
 
 
 @vk.kernel(over="y", debug=False)
-def ones_at(where: vk.In[K, "M"], y: vk.Out[R, "M C"]):
+def one_hot_rows(where: vk.In[K, "M"], y: vk.Out[R, "M C"]):
     c, m = vk.global_id(0), vk.global_id(1)
     v = vk.i64(where[m])
     assert 0 <= v < y.shape[1], f"index {v} is out of range for {y.shape[1]} classes"
@@ -85,7 +87,7 @@ def ones_at(where: vk.In[K, "M"], y: vk.Out[R, "M C"]):
 
 
 @vk.kernel(over="y", debug=False)
-def sums_of_bags(x: vk.In[T, "M D"], offsets: vk.In[K, "E"], y: vk.Out[A, "B D"]):
+def sum_bags(x: vk.In[T, "M D"], offsets: vk.In[K, "E"], y: vk.Out[A, "B D"]):
     """y[b] = the sum of the rows of x in [offsets[b], offsets[b + 1]), in order."""
     d, b = vk.global_id(0), vk.global_id(1)
     first, last = vk.i64(offsets[b]), vk.i64(offsets[b + 1])
@@ -102,25 +104,25 @@ def sums_of_bags(x: vk.In[T, "M D"], offsets: vk.In[K, "E"], y: vk.Out[A, "B D"]
 
 
 @vk.kernel(over="y", debug=False)
-def places_of_bags(
-    x: vk.In[T, "M D"], where: vk.In[K, "M"], offsets: vk.In[R, "E"], y: vk.Out[vk.i64, "B D"], skipped: vk.i64
+def argmax_of_bags(
+    x: vk.In[T, "M D"], where: vk.In[K, "M"], offsets: vk.In[R, "E"], y: vk.Out[vk.i64, "B D"], padding_index: vk.i64
 ):
     """y[b, d] = the argmax of x[:, d] over the rows in [offsets[b], offsets[b + 1]), or -1 if there are none.
 
-    Rows whose index in `where` is `skipped` are ignored. Of equal elements the first counts; NaN is the largest.
+    Rows whose index in `where` is `padding_index` are ignored. Of equal elements the first counts; NaN is the largest.
     """
     d, b = vk.global_id(0), vk.global_id(1)
     place = vk.i64(-1)
     most = T(0)
     for m in range(vk.max(vk.i64(offsets[b]), 0), vk.min(vk.i64(offsets[b + 1]), x.shape[0])):
         value = x[m, d]
-        if vk.i64(where[m]) != skipped and (place < 0 or value > most or (value != value and most == most)):
+        if vk.i64(where[m]) != padding_index and (place < 0 or value > most or (value != value and most == most)):
             place, most = vk.i64(m), value
     y[b, d] = place
 
 
 @vk.kernel(over="y", debug=False)
-def converted(x: vk.In[A, "V D"], y: vk.Out[T, "V D"]):
+def convert(x: vk.In[A, "V D"], y: vk.Out[T, "V D"]):
     d, v = vk.global_id(0), vk.global_id(1)
     y[v, d] = T(x[v, d])
 
@@ -128,14 +130,14 @@ def converted(x: vk.In[A, "V D"], y: vk.Out[T, "V D"]):
 def embedding(table: DeviceArray, where: DeviceArray, y: DeviceArray) -> None:
     """y[m] = table[where[m]]; an out-of-range index is reported and yields zeros."""
     if 0 not in y.shape:
-        rows_taken(table, where, y)
+        gather_rows(table, where, y)
 
 
-def gradient(g: DeviceArray, where: DeviceArray, y: DeviceArray, *, skipped: int = -1) -> None:
-    """y[v] = the sum of g[m] over all m with where[m] = v; 0 for v = `skipped` (the padding index)."""
+def gradient(g: DeviceArray, where: DeviceArray, y: DeviceArray, *, padding_index: int = -1) -> None:
+    """y[v] = the sum of g[m] over all m with where[m] = v; 0 for v = `padding_index`."""
     if 0 in y.shape:
         return
-    device, dtype = y.device, accumulator(y.dtype)
+    device, dtype = y.device, accumulator_type(y.dtype)
     total = y if y.dtype is dtype else scratch(y.shape, dtype, device)
     device.fill(total.buffer, total.offset, _padded_bytes(total), 0)
     for start in range(0, where.shape[0], SEGMENT):
@@ -143,10 +145,10 @@ def gradient(g: DeviceArray, where: DeviceArray, y: DeviceArray, *, skipped: int
         part, places = _slice_rows(g, start, stop), _slice_rows(where, start, stop)
         following, later = scratch(places.shape, vk.i32, device), scratch(places.shape, vk.u8, device)
         device.fill(later.buffer, 0, _padded_bytes(later), 0)
-        link(places, following, later)
-        chain_sums(part, places, following, later, total, skipped)
+        link_duplicates(places, following, later)
+        sum_chains(part, places, following, later, total, padding_index)
     if total is not y:
-        converted(total, y)
+        convert(total, y)
 
 
 def bag_sums(x: DeviceArray, offsets: DeviceArray, y: DeviceArray) -> None:
@@ -156,17 +158,19 @@ def bag_sums(x: DeviceArray, offsets: DeviceArray, y: DeviceArray) -> None:
     """
     if 0 in y.shape:
         return
-    dtype = accumulator(y.dtype)
+    dtype = accumulator_type(y.dtype)
     total = y if y.dtype is dtype else scratch(y.shape, dtype, y.device)
-    sums_of_bags(x, offsets, total)
+    sum_bags(x, offsets, total)
     if total is not y:
-        converted(total, y)
+        convert(total, y)
 
 
-def bag_places(x: DeviceArray, where: DeviceArray, offsets: DeviceArray, y: DeviceArray, *, skipped: int = -1) -> None:
-    """y = the argmax over the rows of each bag, per column; -1 for bags without rows other than those of index `skipped`."""
+def bag_argmax(
+    x: DeviceArray, where: DeviceArray, offsets: DeviceArray, y: DeviceArray, *, padding_index: int = -1
+) -> None:
+    """y = the argmax over the rows of each bag, per column; -1 for bags without rows other than those of index `padding_index`."""
     if 0 not in y.shape:
-        places_of_bags(x, where, offsets, y, skipped)
+        argmax_of_bags(x, where, offsets, y, padding_index)
 
 
 def _padded_bytes(array: DeviceArray) -> int:
@@ -185,4 +189,4 @@ def _slice_rows(array: DeviceArray, start: int, stop: int) -> DeviceArray:
 def one_hot(where: DeviceArray, y: DeviceArray) -> None:
     """y[m, c] = 1 where where[m] = c, else 0."""
     if 0 not in y.shape:
-        ones_at(where, y)
+        one_hot_rows(where, y)

@@ -13,8 +13,22 @@ from typing import Any, TypeVar
 import vkjit as vk
 
 __all__ = [
-    "add", "check_positions", "gather", "gather_last", "greater", "multiply", "scatter_add", "scatter_alone",
-    "scatter_atomic", "scatter_last", "scatter_line", "scatter_put", "scatter_winners", "smaller", "take", "take_last",
+    "add",
+    "assign_last_writer",
+    "check_indices",
+    "gather",
+    "gather_last",
+    "maximum",
+    "minimum",
+    "multiply",
+    "scatter_assign",
+    "scatter_atomic",
+    "scatter_combine",
+    "scatter_combine_serial",
+    "scatter_combine_vector",
+    "scatter_last_writer",
+    "take",
+    "take_last",
 ]  # fmt: skip
 
 T = TypeVar("T", bound=vk.Element)
@@ -26,7 +40,7 @@ GROUP = 256
 
 
 @vk.func
-def wrapped(position, extent):
+def checked_index(position, extent):
     """Return the index counted from the start, with an `assert` that it is in range."""
     assert -extent <= position, f"index {position} is out of range for an axis of {extent} elements"
     assert position < extent, f"index {position} is out of range for an axis of {extent} elements"
@@ -37,7 +51,7 @@ def wrapped(position, extent):
 def take(x: vk.In[T, "A E B"], where: vk.In[I, "N"], y: vk.Out[T, "A N B"]):
     """y[a, n, b] = x[a, where[n], b]."""
     b, n, a = vk.global_id(0), vk.global_id(1), vk.global_id(2)
-    p = wrapped(vk.i64(where[n]), x.shape[1])
+    p = checked_index(vk.i64(where[n]), x.shape[1])
     y[a, n, b] = x.get(a, p, b, pad=0)
 
 
@@ -45,7 +59,7 @@ def take(x: vk.In[T, "A E B"], where: vk.In[I, "N"], y: vk.Out[T, "A N B"]):
 def take_last(x: vk.In[T, "A E"], where: vk.In[I, "N"], y: vk.Out[T, "A N"]):
     """y[a, n] = x[a, where[n]]."""
     n, a = vk.global_id(0), vk.global_id(1)
-    p = wrapped(vk.i64(where[n]), x.shape[1])
+    p = checked_index(vk.i64(where[n]), x.shape[1])
     y[a, n] = x.get(a, p, pad=0)
 
 
@@ -53,7 +67,7 @@ def take_last(x: vk.In[T, "A E"], where: vk.In[I, "N"], y: vk.Out[T, "A N"]):
 def gather(x: vk.In[T, "A E B"], where: vk.In[I, "A N B"], y: vk.Out[T, "A N B"]):
     """y[a, n, b] = x[a, where[a, n, b], b]."""
     b, n, a = vk.global_id(0), vk.global_id(1), vk.global_id(2)
-    p = wrapped(vk.i64(where[a, n, b]), x.shape[1])
+    p = checked_index(vk.i64(where[a, n, b]), x.shape[1])
     y[a, n, b] = x.get(a, p, b, pad=0)
 
 
@@ -61,48 +75,48 @@ def gather(x: vk.In[T, "A E B"], where: vk.In[I, "A N B"], y: vk.Out[T, "A N B"]
 def gather_last(x: vk.In[T, "A E"], where: vk.In[I, "A N"], y: vk.Out[T, "A N"]):
     """y[a, n] = x[a, where[a, n]]."""
     n, a = vk.global_id(0), vk.global_id(1)
-    p = wrapped(vk.i64(where[a, n]), x.shape[1])
+    p = checked_index(vk.i64(where[a, n]), x.shape[1])
     y[a, n] = x.get(a, p, pad=0)
 
 
 @vk.func
 def add(x, y):
-    """x + y."""
+    """Return x + y."""
     return x + y
 
 
 @vk.func
 def multiply(x, y):
-    """x * y."""
+    """Return x * y."""
     return x * y
 
 
 @vk.func
-def greater(x, y):
+def maximum(x, y):
     """max(x, y); NaN propagates."""
     return vk.max(x, y)
 
 
 @vk.func
-def smaller(x, y):
+def minimum(x, y):
     """min(x, y); NaN propagates."""
     return vk.min(x, y)
 
 
 @vk.kernel(over="where")
-def check_positions(where: vk.In[I, "*N"], extent: vk.i64):
+def check_indices(where: vk.In[I, "*N"], extent: vk.i64):
     """Report out-of-range indices, so that the scatter kernels need not."""
-    wrapped(vk.i64(where[vk.index()]), extent)
+    checked_index(vk.i64(where[vk.index()]), extent)
 
 
 @vk.func
-def counted(position, extent):
+def wrap_negative(position, extent):
     """Return the index counted from the start, without a range check."""
     return vk.where(position < 0, position + extent, position)
 
 
 @vk.kernel(over="lines", debug=False)
-def scatter_add(
+def scatter_combine(
     lines: vk.In[T, "A B"],  # noqa: ARG001  # its shape gives the grid
     where: vk.In[I, "A N B"],
     values: vk.In[T, "A N B"],
@@ -118,12 +132,12 @@ def scatter_add(
     """
     b, a = vk.global_id(0), vk.global_id(1)
     for n in range(start, stop):
-        p = counted(vk.i64(where[a, n, b]), y.shape[1])
+        p = wrap_negative(vk.i64(where[a, n, b]), y.shape[1])
         y.put(a, p, b, U(COMBINE(C(y.get(a, p, b, pad=0)), C(values[a, n, b]))))
 
 
 @vk.kernel(groups=lambda lines: (lines.shape[1], lines.shape[0]), local=1, debug=False)
-def scatter_alone(
+def scatter_combine_serial(
     lines: vk.In[T, "A B"],  # noqa: ARG001  # its shape gives the grid
     where: vk.In[I, "A N B"],
     values: vk.In[T, "A N B"],
@@ -133,26 +147,26 @@ def scatter_alone(
     COMBINE: vk.Const[Any],
     C: vk.Const[object],
 ):
-    """Like `scatter_add`, with a workgroup of one invocation per slice: for CPUs, where it compiles to scalar code."""
+    """Like `scatter_combine`, with a workgroup of one invocation per slice: for CPUs, where it compiles to scalar code."""
     b, a = vk.group_id(0), vk.group_id(1)
     for n in range(start, stop):
-        p = counted(vk.i64(where[a, n, b]), y.shape[1])
+        p = wrap_negative(vk.i64(where[a, n, b]), y.shape[1])
         y.put(a, p, b, U(COMBINE(C(y.get(a, p, b, pad=0)), C(values[a, n, b]))))
 
 
 @vk.kernel(groups=lambda: 1, local=1, debug=False)
-def scatter_line(
+def scatter_combine_vector(
     where: vk.In[I, "N"], values: vk.In[T, "N"], y: vk.InOut[U, "E"], COMBINE: vk.Const[Any], C: vk.Const[object]
 ):
-    """Like `scatter_alone`, for vectors: a single slice."""
+    """Like `scatter_combine_serial`, for vectors: a single slice."""
     for n in range(where.shape[0]):
-        p = counted(vk.i64(where[n]), y.shape[0])
+        p = wrap_negative(vk.i64(where[n]), y.shape[0])
         if p >= 0 and p < y.shape[0]:
             y[p] = U(COMBINE(C(y[p]), C(values[n])))
 
 
 @vk.func
-def place_in(array, i):
+def unravel(array, i):
     """Return the coordinates of the i-th element, in C order, of an array with three axes."""
     after = array.shape[2]
     rest = i // after
@@ -166,8 +180,8 @@ def scatter_atomic(where: vk.In[I, "A N B"], values: vk.In[T, "A N B"], y: vk.In
     """y[a, where[a, n, b], b] += values[a, n, b] by atomics, in any order."""
     i = vk.global_id(0)
     if i < values.shape[0] * values.shape[1] * values.shape[2]:
-        a, n, b = place_in(values, i)
-        p = counted(vk.i64(where[a, n, b]), y.shape[1])
+        a, n, b = unravel(values, i)
+        p = wrap_negative(vk.i64(where[a, n, b]), y.shape[1])
         if p >= 0 and p < y.shape[1]:
             vk.atomic.add(y, (a, p, b), values[a, n, b])
 
@@ -175,29 +189,29 @@ def scatter_atomic(where: vk.In[I, "A N B"], values: vk.In[T, "A N B"], y: vk.In
 @vk.kernel(
     groups=lambda where: vk.cdiv(where.shape[0] * where.shape[1] * where.shape[2], GROUP), local=GROUP, debug=False
 )
-def scatter_winners(where: vk.In[I, "A N B"], last: vk.InOut[vk.i32, "A E B"]):
+def scatter_last_writer(where: vk.In[I, "A N B"], last: vk.InOut[vk.i32, "A E B"]):
     """last[a, e, b] = the largest n with where[a, n, b] = e, by atomic max; the caller initializes `last` to -1."""
     i = vk.global_id(0)
     if i < where.shape[0] * where.shape[1] * where.shape[2]:
-        a, n, b = place_in(where, i)
-        p = counted(vk.i64(where[a, n, b]), last.shape[1])
+        a, n, b = unravel(where, i)
+        p = wrap_negative(vk.i64(where[a, n, b]), last.shape[1])
         if p >= 0 and p < last.shape[1]:
             vk.atomic.max(last, (a, p, b), vk.i32(n))
 
 
 @vk.kernel(groups=lambda y: vk.cdiv(y.shape[0] * y.shape[1] * y.shape[2], GROUP), local=GROUP, debug=False)
-def scatter_last(last: vk.In[vk.i32, "A E B"], values: vk.In[T, "A N B"], y: vk.InOut[T, "A E B"]):
-    """y[a, e, b] = values[a, last[a, e, b], b] where `last` isn't -1: the second pass after `scatter_winners`."""
+def assign_last_writer(last: vk.In[vk.i32, "A E B"], values: vk.In[T, "A N B"], y: vk.InOut[T, "A E B"]):
+    """y[a, e, b] = values[a, last[a, e, b], b] where `last` isn't -1: the second pass after `scatter_last_writer`."""
     i = vk.global_id(0)
     if i < y.shape[0] * y.shape[1] * y.shape[2]:
-        a, e, b = place_in(y, i)
+        a, e, b = unravel(y, i)
         n = last[a, e, b]
         if n >= 0:
             y[a, e, b] = values[a, n, b]
 
 
 @vk.kernel(over="lines", debug=False)
-def scatter_put(
+def scatter_assign(
     lines: vk.In[T, "A B"],  # noqa: ARG001  # its shape gives the grid
     where: vk.In[I, "A N B"],
     values: vk.In[T, "A N B"],
@@ -208,5 +222,5 @@ def scatter_put(
     """y[a, where[a, n, b], b] = values[a, n, b] for n in [start, stop), in order."""
     b, a = vk.global_id(0), vk.global_id(1)
     for n in range(start, stop):
-        p = counted(vk.i64(where[a, n, b]), y.shape[1])
+        p = wrap_negative(vk.i64(where[a, n, b]), y.shape[1])
         y.put(a, p, b, values[a, n, b])

@@ -14,7 +14,7 @@ from vkjit.runtime.device import DeviceArray
 from ..registry import device_class
 from . import gather_scatter
 
-__all__ = ["gather_last", "gather_last_fours", "take", "take_fours", "take_last", "take_last_fours"]
+__all__ = ["gather_last", "gather_last_vec4", "take", "take_last", "take_last_vec4", "take_vec4"]
 
 T = TypeVar("T", bound=vk.Element)
 I = TypeVar("I", bound=vk.Element)  # noqa: E741  # the type of indices
@@ -24,7 +24,7 @@ GROUP = 256
 
 
 @vk.func
-def place_of(position, extent):
+def checked_index(position, extent):
     """Return whether an index is in range for an axis of `extent` elements, and the index from the start (0 if it isn't)."""
     counted = vk.i64(position)
     counted = vk.where(counted < 0, counted + vk.i64(extent), counted)
@@ -33,13 +33,13 @@ def place_of(position, extent):
 
 
 @vk.kernel(groups=lambda y: (vk.cdiv(y.shape[1], 4 * GROUP), y.shape[0]), local=GROUP, debug=False)
-def take_last_fours(x: vk.In[T, "A E"], where: vk.In[I, "N"], y: vk.Out[T, "A N"]):
+def take_last_vec4(x: vk.In[T, "A E"], where: vk.In[I, "N"], y: vk.Out[T, "A N"]):
     """y[a, n] = x[a, where[n]]."""
     n, a = vk.global_id(0) * 4, vk.global_id(1)
     if n < y.shape[1]:
         places = ()
         for k in vk.unroll(4):
-            places = places + (place_of(where[n + k], x.shape[1]),)
+            places = places + (checked_index(where[n + k], x.shape[1]),)
         values = ()
         for k in vk.unroll(4):
             values = values + (x[a, places[k][1]],)
@@ -48,13 +48,13 @@ def take_last_fours(x: vk.In[T, "A E"], where: vk.In[I, "N"], y: vk.Out[T, "A N"
 
 
 @vk.kernel(groups=lambda y: (vk.cdiv(y.shape[1], 4 * GROUP), y.shape[0]), local=GROUP, debug=False)
-def gather_last_fours(x: vk.In[T, "A E"], where: vk.In[I, "A N"], y: vk.Out[T, "A N"]):
+def gather_last_vec4(x: vk.In[T, "A E"], where: vk.In[I, "A N"], y: vk.Out[T, "A N"]):
     """y[a, n] = x[a, where[a, n]]."""
     n, a = vk.global_id(0) * 4, vk.global_id(1)
     if n < y.shape[1]:
         places = ()
         for k in vk.unroll(4):
-            places = places + (place_of(where[a, n + k], x.shape[1]),)
+            places = places + (checked_index(where[a, n + k], x.shape[1]),)
         values = ()
         for k in vk.unroll(4):
             values = values + (x[a, places[k][1]],)
@@ -67,10 +67,10 @@ def gather_last_fours(x: vk.In[T, "A E"], where: vk.In[I, "A N"], y: vk.Out[T, "
     local=lambda LOCAL: LOCAL,
     debug=False,
 )
-def take_fours(x: vk.In[T, "A E B"], where: vk.In[I, "N"], y: vk.Out[T, "A N B"], LOCAL: vk.Const[Any]):
-    """y[a, n, b] = x[a, where[n], b]."""
+def take_vec4(x: vk.In[T, "A E B"], where: vk.In[I, "N"], y: vk.Out[T, "A N B"], LOCAL: vk.Const[Any]):
+    """y[a, n, b] = x[a, where[n], b], in workgroups of LOCAL invocations along b."""
     b, n, a = (vk.group_id(0) * LOCAL + vk.local_id(0)) * 4, vk.global_id(1), vk.global_id(2)
-    inside, p = place_of(where[n], x.shape[1])
+    inside, p = checked_index(where[n], x.shape[1])
     if b < y.shape[2]:
         values = ()
         for k in vk.unroll(4):
@@ -87,18 +87,18 @@ def _supports_vec4(x: DeviceArray, y: DeviceArray, shortest: int = 2 * GROUP) ->
 
 def take_last(x: DeviceArray, where: DeviceArray, y: DeviceArray) -> None:
     """y[a, n] = x[a, where[n]]."""
-    (take_last_fours if _supports_vec4(x, y) else gather_scatter.take_last)(x, where, y)
+    (take_last_vec4 if _supports_vec4(x, y) else gather_scatter.take_last)(x, where, y)
 
 
 def gather_last(x: DeviceArray, where: DeviceArray, y: DeviceArray) -> None:
     """y[a, n] = x[a, where[a, n]]."""
-    (gather_last_fours if _supports_vec4(x, y) else gather_scatter.gather_last)(x, where, y)
+    (gather_last_vec4 if _supports_vec4(x, y) else gather_scatter.gather_last)(x, where, y)
 
 
 def take(x: DeviceArray, where: DeviceArray, y: DeviceArray) -> None:
     """y[a, n, b] = x[a, where[n], b]."""
     if _supports_vec4(x, y, 128) and x.strides[2] == 1:
         vec4s = y.shape[2] // 4
-        take_fours(x, where, y, next((size for size in (32, 64, 128) if vec4s <= size), GROUP))
+        take_vec4(x, where, y, next((size for size in (32, 64, 128) if vec4s <= size), GROUP))
     else:
         gather_scatter.take(x, where, y)

@@ -13,16 +13,16 @@ from typing import Any, TypeVar
 import vkjit as vk
 from vkjit.runtime.device import DeviceArray
 
-__all__ = ["LOW", "backward_step", "forward_step", "gradient"]
+__all__ = ["LOG_ZERO", "backward_step", "forward_step", "gradient"]
 
 T = TypeVar("T", bound=vk.Element)
 
-LOW = -1e30
+LOG_ZERO = -1e30
 """A finite substitute for log(0)."""
 
 
 @vk.func
-def _sum_of_two(a, b):
+def _logaddexp(a, b):
     """Return log(exp(a) + exp(b))."""
     most = vk.max(a, b)
     return most + vk.log1p(vk.exp(vk.min(a, b) - most))
@@ -42,7 +42,7 @@ def _forward(
 ):
     """y = alpha at a time step, from alpha at the previous one. FIRST: initialize the recursion."""
     n, s = vk.index()
-    value = T(LOW)
+    value = T(LOG_ZERO)
     if time < times[n] and s < lengths[n]:
         label = labels[n, s]
         if FIRST:
@@ -51,11 +51,11 @@ def _forward(
         else:
             ways = before[n, s]
             if s > 0:
-                ways = _sum_of_two(ways, before[n, s - 1])
+                ways = _logaddexp(ways, before[n, s - 1])
             if s > 1:
                 if label != blank and label != labels[n, s - 2]:
-                    ways = _sum_of_two(ways, before[n, s - 2])
-            value = vk.max(ways + p[n, label], T(LOW))
+                    ways = _logaddexp(ways, before[n, s - 2])
+            value = vk.max(ways + p[n, label], T(LOG_ZERO))
     y[n, s] = value
 
 
@@ -72,7 +72,7 @@ def _backward(
 ):
     """y = beta at a time step, from beta at the next one."""
     n, s = vk.index()
-    value = T(LOW)
+    value = T(LOG_ZERO)
     if time < times[n] and s < lengths[n]:
         label = labels[n, s]
         if time == times[n] - 1:
@@ -81,11 +81,11 @@ def _backward(
         else:
             ways = after[n, s]
             if s + 1 < lengths[n]:
-                ways = _sum_of_two(ways, after[n, s + 1])
+                ways = _logaddexp(ways, after[n, s + 1])
             if s + 2 < lengths[n]:
                 if label != blank and label != labels[n, s + 2]:
-                    ways = _sum_of_two(ways, after[n, s + 2])
-            value = vk.max(ways + p[n, label], T(LOW))
+                    ways = _logaddexp(ways, after[n, s + 2])
+            value = vk.max(ways + p[n, label], T(LOG_ZERO))
     y[n, s] = value
 
 
@@ -116,20 +116,20 @@ def _row(array: DeviceArray, t: int) -> DeviceArray:
     return DeviceArray(array.buffer, offset, array.dtype, array.shape[1:], array.strides[1:])
 
 
-Lengths = tuple[DeviceArray, DeviceArray, DeviceArray]
+Targets = tuple[DeviceArray, DeviceArray, DeviceArray]
 """Labels (N, L), numbers of time steps (N,) and of label positions (N,), all i32."""
 
 
-def forward_step(p: DeviceArray, about: Lengths, alpha: DeviceArray, t: int, blank: int) -> None:
+def forward_step(p: DeviceArray, targets: Targets, alpha: DeviceArray, t: int, blank: int) -> None:
     """Compute alpha[t] of (T, N, L) from alpha[t - 1]."""
-    _forward(_row(p, t), *about, _row(alpha, max(t - 1, 0)), _row(alpha, t), t, blank, t == 0)
+    _forward(_row(p, t), *targets, _row(alpha, max(t - 1, 0)), _row(alpha, t), t, blank, t == 0)
 
 
-def backward_step(p: DeviceArray, about: Lengths, beta: DeviceArray, t: int, blank: int) -> None:
+def backward_step(p: DeviceArray, targets: Targets, beta: DeviceArray, t: int, blank: int) -> None:
     """Compute beta[t] of (T, N, L) from beta[t + 1]."""
-    _backward(_row(p, t), *about, _row(beta, min(t + 1, p.shape[0] - 1)), _row(beta, t), t, blank)
+    _backward(_row(p, t), *targets, _row(beta, min(t + 1, p.shape[0] - 1)), _row(beta, t), t, blank)
 
 
-def gradient(p: DeviceArray, about: Lengths, alpha: Any, beta: Any, loss: Any, g: Any, y: DeviceArray) -> None:
+def gradient(p: DeviceArray, targets: Targets, alpha: Any, beta: Any, loss: Any, g: Any, y: DeviceArray) -> None:
     """y (T, N, C) = the gradient of the log probabilities; g (N,) is the gradient of the losses."""
-    _gradient(p, *about, alpha, beta, loss, g, y)
+    _gradient(p, *targets, alpha, beta, loss, g, y)

@@ -2,7 +2,7 @@
 
 The elementwise losses are device functions of a prediction and a target for `elementwise.map2` and `map3`. The others take dense
 scores viewed as (outer, C, inner) and targets (outer, inner), and produce one loss per row; cross entropy also uses the row
-statistics of `softmax.row_statistics`.
+statistics of `softmax.row_statistics`. Const WEIGHT: classes are weighted by `weight`, which isn't read otherwise.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import vkjit as vk
 from vkjit.runtime.device import DeviceArray
 
 from ..partial_sums import scratch
-from ..rows.softmax import GROUP, by_groups, chunk_length, combined, matrix, row_statistics
+from ..rows.softmax import GROUP, chunk_length, combine_chunks, matrix, row_statistics, use_workgroups
 
 __all__ = ["cross_entropy", "cross_entropy_gradient", "nll", "nll_gradient"]
 
@@ -26,7 +26,7 @@ A = TypeVar("A", bound=vk.Element)
 
 LOCAL = 64
 BLOCK = 32
-LEAST_LOG = -100
+MIN_LOG = -100
 """Lower bound of the logarithms in binary cross entropy: a confident wrong prediction has a finite loss."""
 
 
@@ -60,7 +60,7 @@ def binary_cross_entropy(x, t):
     assert 0 <= x <= 1, (
         f"binary_cross_entropy: {x} is no probability, expected 0 to 1: take the sigmoid, or the form with logits"
     )
-    return -(t * vk.max(vk.log(x), LEAST_LOG) + (1 - t) * vk.max(vk.log(1 - x), LEAST_LOG))
+    return -(t * vk.max(vk.log(x), MIN_LOG) + (1 - t) * vk.max(vk.log(1 - x), MIN_LOG))
 
 
 @vk.func
@@ -69,12 +69,12 @@ def binary_cross_entropy_logits(x, t):
 
 
 @vk.func
-def divergence(x, t):
+def kl_divergence(x, t):
     return vk.where(t == 0, 0, t * (vk.log(vk.where(t == 0, 1, t)) - x))
 
 
 @vk.func
-def log_divergence(x, t):
+def kl_divergence_log_target(x, t):
     return vk.exp(t) * (t - x)
 
 
@@ -97,7 +97,7 @@ def smoothing_sums(
         return
     row, chunk = e // y.shape[1], e % y.shape[1]
     i, k = row // x.shape[2], row % x.shape[2]
-    top, total = combined(m, s, row, m.shape[1])
+    top, total = combine_chunks(m, s, row, m.shape[1])
     log_sum = vk.log(total)
     first, result = chunk * length, A(0)
     trips = vk.min(x.shape[1] - first, length)
@@ -136,7 +136,7 @@ def cross_entropy_rows(
         assert t < x.shape[1], f"target {t} is no class: there are {x.shape[1]}"
         if t >= 0 and t < x.shape[1]:
             row = i * x.shape[2] + k
-            top, total = combined(m, s, row, m.shape[1])
+            top, total = combine_chunks(m, s, row, m.shape[1])
             factor = A(1)
             if WEIGHT:
                 factor = A(weight[t])
@@ -151,7 +151,7 @@ def cross_entropy_rows(
 
 
 @vk.func
-def slope_factors(
+def gradient_factors(
     g, t, classes, weight, weights, m, s, row, ignored, smoothing, A: vk.Const[object], WEIGHT: vk.Const[bool]
 ):
     """Return (one, even, top, factor) for the gradient of a row.
@@ -168,7 +168,7 @@ def slope_factors(
     even, whole = here * smoothing / A(classes), A(classes)
     if WEIGHT:
         whole = weights[0]
-    top, total = combined(m, s, row, m.shape[1])
+    top, total = combine_chunks(m, s, row, m.shape[1])
     factor = A(0)
     if here != 0:
         factor = (one + even * whole) / total
@@ -176,7 +176,7 @@ def slope_factors(
 
 
 @vk.kernel(groups=lambda m: vk.cdiv(m.shape[0] * m.shape[1], LOCAL), local=LOCAL, debug=False)
-def cross_entropy_slopes(
+def cross_entropy_gradient_rows(
     g: vk.In[G, "outer inner"],
     x: vk.In[T, "outer C inner"],
     target: vk.In[K, "outer inner"],
@@ -198,7 +198,7 @@ def cross_entropy_slopes(
     i, k = row // x.shape[2], row % x.shape[2]
     t = vk.i64(target[i, k])
     first = chunk * length
-    one, even, top, factor = slope_factors(
+    one, even, top, factor = gradient_factors(
         g[i, k], t, x.shape[1], weight, weights, m, s, row, ignored, smoothing, A, WEIGHT
     )
     for j in range(vk.min(x.shape[1] - first, length)):
@@ -211,7 +211,7 @@ def cross_entropy_slopes(
 
 
 @vk.kernel(groups=lambda x, chunks: (x.shape[0], chunks, 1), local=GROUP, debug=False)
-def cross_entropy_slopes_of_groups(
+def cross_entropy_gradient_by_groups(
     g: vk.In[G, "rows one"],
     x: vk.In[T, "rows C"],
     target: vk.In[K, "rows one"],
@@ -226,11 +226,11 @@ def cross_entropy_slopes_of_groups(
     smoothing: A,
     WEIGHT: vk.Const[bool],
 ):
-    """Like `cross_entropy_slopes`, with a workgroup per chunk of a row."""
+    """Like `cross_entropy_gradient_rows`, with a workgroup per chunk of a row."""
     lane, row = vk.i32(vk.local_id(0)), vk.group_id(0)
     first = vk.i32(vk.group_id(1)) * length
     t = vk.i64(target[row, 0])
-    one, even, top, factor = slope_factors(
+    one, even, top, factor = gradient_factors(
         g[row, 0], t, x.shape[1], weight, weights, m, s, row, ignored, smoothing, A, WEIGHT
     )
     for j in range(first + lane, vk.min(first + length, vk.i32(x.shape[1])), GROUP):
@@ -269,7 +269,7 @@ def nll_rows(
 
 
 @vk.kernel(over="y", debug=False)
-def nll_slopes(
+def nll_gradient_rows(
     g: vk.In[G, "outer inner"],
     target: vk.In[K, "outer inner"],
     scale: vk.In[A, "outer inner"],
@@ -287,7 +287,7 @@ def cross_entropy(
     loss: DeviceArray,
     scale: DeviceArray,
     *,
-    ignored: int,
+    ignore_index: int,
     smoothing: float,
 ) -> tuple[DeviceArray, DeviceArray]:
     """Compute loss and scale, one element per row of a nonempty x; return the statistics for `cross_entropy_gradient`."""
@@ -306,7 +306,7 @@ def cross_entropy(
         smooth,
         loss,
         scale,
-        ignored,
+        ignore_index,
         float(smoothing),
         weight is not None,
         smoothing != 0,
@@ -324,24 +324,24 @@ def cross_entropy_gradient(
     x: DeviceArray,
     target: DeviceArray,
     weight: DeviceArray | None,
-    weights: DeviceArray | None,
+    weight_sum: DeviceArray | None,
     statistics: tuple[DeviceArray, DeviceArray],
     y: DeviceArray,
     *,
-    ignored: int,
+    ignore_index: int,
     smoothing: float,
 ) -> None:
-    """y = the gradient of x. `weights` has one element, the sum of `weight`."""
+    """y = the gradient of x. `weight_sum` has one element, the sum of `weight`."""
     m, s = statistics
-    factors, whole = _vector(m if weight is None else weight), _vector(m if weights is None else weights)
-    flags = (ignored, float(smoothing), weight is not None)
-    if by_groups(x):
+    factors, whole = _vector(m if weight is None else weight), _vector(m if weight_sum is None else weight_sum)
+    flags = (ignore_index, float(smoothing), weight is not None)
+    if use_workgroups(x):
         chunks = m.shape[1]
         length = vk.cdiv(x.shape[1], chunks)
-        cross_entropy_slopes_of_groups(g, matrix(x), target, factors, whole, m, s, matrix(y), length, chunks, *flags)
+        cross_entropy_gradient_by_groups(g, matrix(x), target, factors, whole, m, s, matrix(y), length, chunks, *flags)
         return
     length = chunk_length(x.shape)
-    cross_entropy_slopes(g, x, target, factors, whole, m, s, y, length, *flags)
+    cross_entropy_gradient_rows(g, x, target, factors, whole, m, s, y, length, *flags)
 
 
 def nll(
@@ -351,13 +351,13 @@ def nll(
     loss: DeviceArray,
     scale: DeviceArray,
     *,
-    ignored: int,
+    ignore_index: int,
 ) -> None:
     """Compute loss and scale, one element per row."""
-    nll_rows(x, target, _vector(scale) if weight is None else weight, loss, scale, ignored, weight is not None)
+    nll_rows(x, target, _vector(scale) if weight is None else weight, loss, scale, ignore_index, weight is not None)
 
 
 def nll_gradient(g: DeviceArray, target: DeviceArray, scale: DeviceArray, y: DeviceArray) -> None:
     """y = the gradient of x, from g, the gradient of each row's loss."""
     if 0 not in y.shape:
-        nll_slopes(g, target, scale, y)
+        nll_gradient_rows(g, target, scale, y)

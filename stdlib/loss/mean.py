@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 import vkjit as vk
 from vkjit.runtime.device import DeviceArray
 
-from ..registry import CPU_LOOP, device_class
+from ..registry import MAX_CPU_ITERATIONS, device_class
 
-__all__ = ["cross_entropy_mean", "cross_entropy_slopes", "mean_of_rows", "takes", "takes_scores"]
+__all__ = ["cross_entropy_mean", "cross_entropy_mean_gradient", "mean_of_rows", "supports_fused", "supports_mean"]
 
 T = TypeVar("T", bound=vk.Element)
 K = TypeVar("K", bound=vk.Element)
@@ -24,9 +24,9 @@ G = TypeVar("G", bound=vk.Element)
 A = TypeVar("A", bound=vk.Element)
 
 GROUP = 256
-MOST_ROWS = 1 << 18
+MAX_ROWS = 1 << 18
 """Maximum number of rows that one workgroup sums; for more, several launches are faster."""
-MOST_SCORES = 8192
+MAX_SCORES = 8192
 """Maximum number of scores for the fused cross entropy, which runs on one workgroup."""
 
 
@@ -56,7 +56,7 @@ def mean_by_group(
 
 
 @vk.kernel(over="y", debug=False)
-def mean_by_one(
+def mean_by_invocation(
     loss: vk.In[T, "N"], scale: vk.In[A, "N"], y: vk.Out[T, "1"], inverse: vk.Out[A, "1"], ACC: vk.Const[Any]
 ):
     """One invocation sums all rows."""
@@ -69,14 +69,14 @@ def mean_by_one(
     inverse[i] = A(1 / weight)
 
 
-def takes(rows: int, device: Any) -> bool:
+def supports_mean(rows: int, device: Any) -> bool:
     """True if `mean_of_rows` is the best choice for that many rows."""
-    return 0 < rows <= (MOST_ROWS if device_class(device) == "gpu" else CPU_LOOP)
+    return 0 < rows <= (MAX_ROWS if device_class(device) == "gpu" else MAX_CPU_ITERATIONS)
 
 
 def mean_of_rows(loss: DeviceArray, scale: DeviceArray, y: DeviceArray, inverse: DeviceArray) -> None:
     """y = sum(loss) / sum(scale), inverse = 1 / sum(scale); all have one axis, and loss and scale are dense."""
-    run = mean_by_group if device_class(loss.device) == "gpu" else mean_by_one
+    run = mean_by_group if device_class(loss.device) == "gpu" else mean_by_invocation
     run(loss, scale, y, inverse, scale.dtype)
 
 
@@ -133,7 +133,7 @@ def cross_entropy_by_group(
 
 
 @vk.kernel(over="y", debug=False)
-def slopes_of_mean(
+def mean_gradient(
     g: vk.In[G, "1"],
     inverse: vk.In[A, "1"],
     x: vk.In[T, "N C"],
@@ -159,9 +159,9 @@ def slopes_of_mean(
     y[i, c] = R(vk.where(factor == 0, 0, factor * share))
 
 
-def takes_scores(rows: int, classes: int, device: Any) -> bool:
+def supports_fused(rows: int, classes: int, device: Any) -> bool:
     """True if `cross_entropy_mean` is the best choice for that many scores."""
-    return 0 < rows * classes <= MOST_SCORES and device_class(device) == "gpu"
+    return 0 < rows * classes <= MAX_SCORES and device_class(device) == "gpu"
 
 
 def cross_entropy_mean(
@@ -171,7 +171,7 @@ def cross_entropy_mean(
     statistics: tuple[DeviceArray, DeviceArray],
     y: DeviceArray,
     inverse: DeviceArray,
-    ignored: int,
+    ignore_index: int,
 ) -> None:
     """Compute y and inverse, of one element each, and the row statistics (m, s).
 
@@ -179,7 +179,7 @@ def cross_entropy_mean(
     """
     m, s = statistics
     factors = _placeholder(x) if weight is None else weight
-    cross_entropy_by_group(x, target, factors, m, s, y, inverse, ignored, weight is not None, inverse.dtype)
+    cross_entropy_by_group(x, target, factors, m, s, y, inverse, ignore_index, weight is not None, inverse.dtype)
 
 
 def _placeholder(array: DeviceArray) -> DeviceArray:
@@ -187,7 +187,7 @@ def _placeholder(array: DeviceArray) -> DeviceArray:
     return DeviceArray(array.buffer, array.offset, array.dtype, (1,), (1,))
 
 
-def cross_entropy_slopes(
+def cross_entropy_mean_gradient(
     g: DeviceArray,
     inverse: DeviceArray,
     x: DeviceArray,
@@ -195,8 +195,8 @@ def cross_entropy_slopes(
     weight: DeviceArray | None,
     statistics: tuple[DeviceArray, DeviceArray],
     y: DeviceArray,
-    ignored: int,
+    ignore_index: int,
 ) -> None:
     """y = the gradient of x, from g, the gradient of the mean."""
     m, s = statistics
-    slopes_of_mean(g, inverse, x, target, m if weight is None else weight, m, s, y, ignored, weight is not None)
+    mean_gradient(g, inverse, x, target, m if weight is None else weight, m, s, y, ignore_index, weight is not None)

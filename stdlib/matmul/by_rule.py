@@ -9,40 +9,46 @@ from typing import Any
 
 import vkjit as vk
 from vkjit.runtime.device import DeviceArray
-from vkjit.stdlib.matmul.cooperative_plan import multiply_by_matrices
+from vkjit.stdlib.matmul.cooperative_plan import multiply_coopmat
 from vkjit.stdlib.matmul.cpu_panels import multiply_dots, multiply_panels
-from vkjit.stdlib.matmul.registers import in_pairs, multiply_broadcast, multiply_pairs, multiply_registers, words
+from vkjit.stdlib.matmul.registers import (
+    as_pairs,
+    multiply_broadcast,
+    multiply_pairs,
+    multiply_registers,
+    readable_as_pairs,
+)
 from vkjit.stdlib.matmul.shared_tiles import LARGE, multiply_large_tiles, multiply_tiles, plain_mul_add
-from vkjit.stdlib.matmul.split_k import multiply_in_parts, parts_by_rule
-from vkjit.stdlib.matmul.vec4 import multiply_vectors
+from vkjit.stdlib.matmul.split_k import multiply_split_k, split_k_parts
+from vkjit.stdlib.matmul.vec4 import multiply_vec4
 from vkjit.stdlib.registry import variant
 
-__all__ = ["multiply_whole"]
+__all__ = ["multiply_without_split_k"]
 
-MANY_TILES = 64
+MIN_LARGE_TILES = 64
 """Minimum number of large tiles that keeps a GPU busy."""
-FEW = 2
+MAX_DOT_COLUMNS = 2
 """Maximum number of columns for `multiply_dots`."""
-BUSY = 16
+MIN_GROUPS = 16
 """Number of workgroups that keeps the cores of a small machine evenly busy."""
 
 
 @variant("matmul", "gpu")
 def _on_gpu(a: Any, b: Any, c: Any, accumulate: Any) -> None:
-    if multiply_in_parts(a, b, c, accumulate, parts_by_rule(c, a.shape[2]), multiply_whole):
+    if multiply_split_k(a, b, c, accumulate, split_k_parts(c, a.shape[2]), multiply_without_split_k):
         return
-    multiply_whole(a, b, c, accumulate)
+    multiply_without_split_k(a, b, c, accumulate)
 
 
-def multiply_whole(a: Any, b: Any, c: Any, accumulate: Any) -> None:
+def multiply_without_split_k(a: Any, b: Any, c: Any, accumulate: Any) -> None:
     """Queue the product on a GPU without split-K: each result is computed by one workgroup."""
-    if multiply_by_matrices(a, b, c):
+    if multiply_coopmat(a, b, c):
         return
     a_rows = abs(a.strides[2]) <= abs(a.strides[1])
     b_rows = abs(b.strides[2]) <= abs(b.strides[1])
     tiles = c.shape[0] * vk.cdiv(c.shape[1], LARGE) * vk.cdiv(c.shape[2], LARGE)
-    large = tiles >= MANY_TILES and accumulate is vk.f32
-    if large and a.dtype is b.dtype is vk.f32 and multiply_vectors(a, b, c):
+    large = tiles >= MIN_LARGE_TILES and accumulate is vk.f32
+    if large and a.dtype is b.dtype is vk.f32 and multiply_vec4(a, b, c):
         return
     if large:
         multiply_large_tiles(a, b, c, accumulate, a_rows, b_rows)
@@ -58,8 +64,8 @@ def _on_cpu(a: Any, b: Any, c: Any, accumulate: Any) -> None:
         multiply_registers(a, b, c, accumulate, 1, 1, size)
     elif caps.kind == "llvm-cpu" or rows < 4 or "subgroup_shuffle" not in caps.features:
         multiply_registers(a, b, c, accumulate, min(rows, 8), 2 if columns > size else 1, size)
-    elif accumulate is vk.f32 and in_pairs(a) and in_pairs(b):
-        multiply_pairs(words(a), words(b), c, min(8, size), 2 if columns > 2 * size else 1, size)
+    elif accumulate is vk.f32 and readable_as_pairs(a) and readable_as_pairs(b):
+        multiply_pairs(as_pairs(a), as_pairs(b), c, min(8, size), 2 if columns > 2 * size else 1, size)
     else:
         multiply_broadcast(a, b, c, accumulate, min(8, size), 4 if columns > 2 * size else 1, size)
 
@@ -67,7 +73,7 @@ def _on_cpu(a: Any, b: Any, c: Any, accumulate: Any) -> None:
 @variant("matmul", "llvm-cpu")
 def _on_llvm_cpu(a: Any, b: Any, c: Any, accumulate: Any) -> None:
     size = c.device.caps.subgroup_size
-    if c.shape[2] <= FEW and a.strides[2] == 1 and a.shape[2] >= 4 * size:
+    if c.shape[2] <= MAX_DOT_COLUMNS and a.strides[2] == 1 and a.shape[2] >= 4 * size:
         multiply_dots(a, b, c, accumulate, size, 4 if c.shape[1] >= 4 else 1, c.shape[2])
         return
     if c.shape[2] < min(size, c.shape[1]):  # few columns: transpose, so that lanes run along the longer axis
@@ -77,7 +83,7 @@ def _on_llvm_cpu(a: Any, b: Any, c: Any, accumulate: Any) -> None:
     across = min(wide, vk.cdiv(columns, size))
     high = min(rows, 6)
     tiles = groups * vk.cdiv(columns, size * across) * vk.cdiv(rows, high)
-    blocks = 16 if tiles >= 16 * BUSY else 4 if tiles >= 4 * BUSY else 1
+    blocks = 16 if tiles >= 16 * MIN_GROUPS else 4 if tiles >= 4 * MIN_GROUPS else 1
     multiply_panels(a, b, c, accumulate, size, high, across, blocks)
 
 

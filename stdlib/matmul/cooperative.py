@@ -11,16 +11,19 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 import vkjit as vk
-from vkjit.stdlib.matmul.operands import part
+from vkjit.stdlib.matmul.operands import load_tile_vector
 
-__all__ = ["multiply_tiles_of_matrices"]
+__all__ = ["multiply_coopmat_tiles"]
 
 R = TypeVar("R", bound=vk.Element)
 
 
 @vk.func
-def left_matrix(sg, tile, line, k, T, ALONG, E, MM, MK):
-    """Load the MM x MK matrix of a at row `line` of the tile and position k along K."""
+def load_a_matrix(sg, tile, line, k, T, ALONG, E, MM, MK):
+    """Load the MM x MK matrix of a at row `line` of the tile and offset k along K, in elements of type T.
+
+    ALONG: the 16-byte vectors of the tile lie along K. Each holds E elements.
+    """
     if ALONG:
         q = k // E
         return sg.load(tile[line : line + MM, q : q + MK // E], "a", dtype=T)
@@ -30,8 +33,11 @@ def left_matrix(sg, tile, line, k, T, ALONG, E, MM, MK):
 
 
 @vk.func
-def right_matrix(sg, tile, column, k, T, ALONG, E, MN, MK):
-    """Load the MK x MN matrix of b at `column` of the tile and position k along K."""
+def load_b_matrix(sg, tile, column, k, T, ALONG, E, MN, MK):
+    """Load the MK x MN matrix of b at `column` of the tile and offset k along K, in elements of type T.
+
+    ALONG: the 16-byte vectors of the tile lie along K. Each holds E elements.
+    """
     if ALONG:
         q = k // E
         return sg.load(tile[column : column + MN, q : q + MK // E], "b", "column", dtype=T)
@@ -45,7 +51,7 @@ def right_matrix(sg, tile, column, k, T, ALONG, E, MN, MK):
     local=lambda PLAN: PLAN[4] * PLAN[5] * PLAN[6],
     debug=False,
 )
-def multiply_tiles_of_matrices(  # noqa: PLR0915  one software pipeline, harder to follow in pieces
+def multiply_coopmat_tiles(  # noqa: PLR0915  one software pipeline, harder to follow in pieces
     a: vk.In[vk.u32, "X"],
     b: vk.In[vk.u32, "Y"],
     c: vk.Out[R, "G M N"],
@@ -58,12 +64,24 @@ def multiply_tiles_of_matrices(  # noqa: PLR0915  one software pipeline, harder 
     ACC: vk.Const[Any],
     PLAN: vk.Const[Any],
 ):
-    """c = a @ b in tiles of BM x BN results. PLAN is the tuple of compile-time parameters that `_plan` returns.
+    """Compute c = a @ b, one tile of BM x BN results per workgroup.
 
-    `depth`, the line strides and the batch strides are in 16-byte vectors of E elements. Matrix products are MM x MN x MK.
-    A_ALONG, B_ALONG: the vectors lie along K. EXACT: K is a multiple of the tile's. EDGES: c isn't covered by whole tiles.
+    T is the element type of a and b, ACC the accumulator type. `depth` (the length of K), the line strides `a_line` and
+    `b_line`, and the batch strides `a_batch` and `b_batch` are in 16-byte vectors of E elements.
+    PLAN holds the compile-time parameters, in the order in which `cooperative_plan._plan` returns them:
+
+    - BM, BN: rows and columns of a workgroup's tile of results.
+    - BK, HALVES: extent of a tile of b along K, in elements; a tile of a spans HALVES tiles of b along K.
+    - DOWN, ACROSS: rows and columns of subgroups in the workgroup. SIZE: invocations per subgroup.
+    - MM, MN, MK: shape of one cooperative matrix product.
+    - E: elements per 16-byte vector. A_ALONG, B_ALONG: the vectors of a, b lie along K.
+    - EXACT: K is a multiple of BK * HALVES. EDGES: some tiles extend beyond c.
+    - EARLY: issue the global loads of the next tiles between the two barriers instead of after the second one.
+    - BAND: height in tiles of the bands of the swizzled tile order.
     """
     BM, BN, BK, HALVES, DOWN, ACROSS, SIZE, MM, MN, MK, E, A_ALONG, B_ALONG, EXACT, EDGES, EARLY, BAND = PLAN
+    # A vector is 16 bytes. A tile has A_LINES (B_LINES) lines of AV (BV) vectors each; an invocation loads NA (NB) vectors
+    # of it, A_STEP (B_STEP) lines apart. A subgroup computes TM x TN results in FM x FN matrices.
     V = vk.vec(vk.u32, 4)
     KV, PARTS, COUNT = BK // E, BK // MK, DOWN * ACROSS * SIZE
     AK, TM, TN = BK * HALVES, BM // DOWN, BN // ACROSS
@@ -75,14 +93,17 @@ def multiply_tiles_of_matrices(  # noqa: PLR0915  one software pipeline, harder 
     NA, NB = A_LINES // A_STEP, B_LINES // B_STEP
     a_tile, b_tile = vk.shared(V, (A_LINES, AV + 1)), vk.shared(V, (B_LINES, BV + 1))
     sg = vk.subgroup()
+    # `lane` is the index of the invocation in its workgroup, `w` that of its subgroup.
     lane, w, g = vk.i32(vk.local_id(0)), vk.i32(sg.id()), vk.i32(vk.group_id(2))
     rows, columns = vk.i32(c.shape[1]), vk.i32(c.shape[2])
     down, across = vk.i32(vk.num_groups(1)), vk.i32(vk.num_groups(0))
+    # Swizzled tile order for L2 locality: workgroups run down the columns of a band of BAND rows of tiles.
     number = vk.i32(vk.group_id(1)) * across + vk.i32(vk.group_id(0))
     band, rest = number // (BAND * across), number % (BAND * across)
     high = vk.min(down - band * BAND, BAND)
     tile_row, tile_column = band * BAND + rest % high, rest // high
     row, column = tile_row * BM, tile_column * BN
+    # First and last valid line (or vector, if the vectors don't lie along K) of a and b for this tile.
     a_first = row if A_ALONG else tile_row * (BM // E)
     b_first = column if B_ALONG else tile_column * (BN // E)
     a_last = rows - 1 if A_ALONG else vk.cdiv(rows, E) - 1
@@ -93,34 +114,44 @@ def multiply_tiles_of_matrices(  # noqa: PLR0915  one software pipeline, harder 
     acc = ()
     for _ in vk.unroll(FM * FN):
         acc = acc + (sg.matrix((MM, MN), ACC),)
+    # Prologue: load the first tiles into shared memory.
     for t in vk.unroll(NA):
-        a_tile[ra + t * A_STEP, ca] = part(
+        a_tile[ra + t * A_STEP, ca] = load_tile_vector(
             a, a_base, a_line, 0, a_first, a_last, depth, ra + t * A_STEP, ca, vk.u32, A_ALONG, E, EXACT, EDGES
         )
     for t in vk.unroll(NB):
-        b_tile[rb + t * B_STEP, cb] = part(
+        b_tile[rb + t * B_STEP, cb] = load_tile_vector(
             b, b_base, b_line, 0, b_first, b_last, depth, rb + t * B_STEP, cb, vk.u32, B_ALONG, E, EXACT, EDGES
         )
+    # Prefetch the first 1 / HALVES of the next tile of a, and the next tile of b, into registers. With EXACT, loads aren't
+    # checked against `depth`: the offset is clamped, so that a prefetch past the end reloads the last tile, unused.
     ka = vk.min(KV * HALVES, depth - KV * HALVES) if EXACT else KV * HALVES
     kb = vk.min(KV, depth - KV) if EXACT else KV
     ahead_a, ahead_b = (), ()
     for t in vk.unroll(NA // HALVES):
         ahead_a = ahead_a + (
-            part(a, a_base, a_line, ka, a_first, a_last, depth, ra + t * A_STEP, ca, vk.u32, A_ALONG, E, EXACT, EDGES),
+            load_tile_vector(
+                a, a_base, a_line, ka, a_first, a_last, depth, ra + t * A_STEP, ca, vk.u32, A_ALONG, E, EXACT, EDGES
+            ),
         )
     for t in vk.unroll(NB):
         ahead_b = ahead_b + (
-            part(b, b_base, b_line, kb, b_first, b_last, depth, rb + t * B_STEP, cb, vk.u32, B_ALONG, E, EXACT, EDGES),
+            load_tile_vector(
+                b, b_base, b_line, kb, b_first, b_last, depth, rb + t * B_STEP, cb, vk.u32, B_ALONG, E, EXACT, EDGES
+            ),
         )
     vk.barrier()
+    # Load the matrices of the first K slice.
     left, right = (), ()
     for i in vk.unroll(FM):
-        left = left + (left_matrix(sg, a_tile, my_row + i * MM, 0, T, A_ALONG, E, MM, MK),)
+        left = left + (load_a_matrix(sg, a_tile, my_row + i * MM, 0, T, A_ALONG, E, MM, MK),)
     for j in vk.unroll(FN):
-        right = right + (right_matrix(sg, b_tile, my_column + j * MN, 0, T, B_ALONG, E, MN, MK),)
+        right = right + (load_b_matrix(sg, b_tile, my_column + j * MN, 0, T, B_ALONG, E, MN, MK),)
     for k in range(0, depth, KV * HALVES):
         for s in vk.unroll(PARTS * HALVES):
             if s % PARTS == PARTS - 1:
+                # The matrices of the tile's last K slice are in registers: the tile of b can be replaced, and with LAST
+                # that of a. Store the prefetched tiles to shared memory.
                 half = s // PARTS
                 LAST = half == HALVES - 1
                 vk.barrier()
@@ -132,33 +163,40 @@ def multiply_tiles_of_matrices(  # noqa: PLR0915  one software pipeline, harder 
                     ahead_a = ()
                 if not EARLY:
                     vk.barrier()
+                # Prefetch the tile of b after the one just stored, and the next 1 / HALVES of a tile of a.
                 ka, kb = k + KV * HALVES * (2 if LAST else 1), k + KV * (half + 2)
                 if EXACT:
                     ka, kb = vk.min(ka, depth - KV * HALVES), vk.min(kb, depth - KV)
                 for t in vk.unroll(NA // HALVES):
                     r = ra + ((0 if LAST else half + 1) * (NA // HALVES) + t) * A_STEP
                     ahead_a = ahead_a + (
-                        part(a, a_base, a_line, ka, a_first, a_last, depth, r, ca, vk.u32, A_ALONG, E, EXACT, EDGES),
+                        load_tile_vector(
+                            a, a_base, a_line, ka, a_first, a_last, depth, r, ca, vk.u32, A_ALONG, E, EXACT, EDGES
+                        ),
                     )
                 ahead_b = ()
                 for t in vk.unroll(NB):
                     r = rb + t * B_STEP
                     ahead_b = ahead_b + (
-                        part(b, b_base, b_line, kb, b_first, b_last, depth, r, cb, vk.u32, B_ALONG, E, EXACT, EDGES),
+                        load_tile_vector(
+                            b, b_base, b_line, kb, b_first, b_last, depth, r, cb, vk.u32, B_ALONG, E, EXACT, EDGES
+                        ),
                     )
                 if EARLY:
                     vk.barrier()
+            # Load the matrices of the next K slice while the current ones are multiplied.
             next_left, next_right, total = (), (), ()
             for i in vk.unroll(FM):
                 q = (s + 1) % (PARTS * HALVES) * MK
-                next_left = next_left + (left_matrix(sg, a_tile, my_row + i * MM, q, T, A_ALONG, E, MM, MK),)
+                next_left = next_left + (load_a_matrix(sg, a_tile, my_row + i * MM, q, T, A_ALONG, E, MM, MK),)
             for j in vk.unroll(FN):
                 q = (s + 1) % PARTS * MK
-                next_right = next_right + (right_matrix(sg, b_tile, my_column + j * MN, q, T, B_ALONG, E, MN, MK),)
+                next_right = next_right + (load_b_matrix(sg, b_tile, my_column + j * MN, q, T, B_ALONG, E, MN, MK),)
             for i in vk.unroll(FM):
                 for j in vk.unroll(FN):
                     total = total + (sg.mma(left[i], right[j], acc[i * FN + j]),)
             acc, left, right = total, next_left, next_right
+    # Epilogue. NATIVE: matrices can be stored to c directly, if the whole tile lies in c.
     NATIVE = c.dtype is ACC or (c.dtype is vk.f16 and ACC is vk.f32)
     if NATIVE and (not EDGES or (row + BM <= rows and column + BN <= columns)):
         for i in vk.unroll(FM):
@@ -166,6 +204,8 @@ def multiply_tiles_of_matrices(  # noqa: PLR0915  one software pipeline, harder 
                 p, q = row + my_row + i * MM, column + my_column + j * MN
                 sg.store(c[g, p : p + MM, q : q + MN], R(acc[i * FN + j]))
     elif not NATIVE or EDGES:
+        # Otherwise each subgroup stages one matrix at a time in its own slot of `a_tile`, at (`line`, `place`), and its
+        # invocations convert and store the elements; `put` skips those outside c.
         WORDS, WORD = MN // 4, vk.f32 if ACC is vk.f16 else ACC
         line, place = w // ((AV + 1) // WORDS) * MM, w % ((AV + 1) // WORDS) * WORDS
         for i in vk.unroll(FM):

@@ -9,29 +9,30 @@ from typing import Any
 import vkjit as vk
 from vkjit.runtime.device import Device, DeviceArray, DeviceCaps, MatrixShape
 from vkjit.runtime.matrix_shapes import native_shape
-from vkjit.stdlib.matmul.cooperative import multiply_tiles_of_matrices
+from vkjit.stdlib.matmul.cooperative import multiply_coopmat_tiles
 from vkjit.stdlib.matmul.operands import Operand, flat_operand
 
-__all__ = ["ACCUMULATORS", "TileShape", "fits", "multiply_by_matrices", "multiply_matrices", "tile_for"]
+__all__ = ["ACCUMULATORS", "TileShape", "fits", "multiply_coopmat", "multiply_coopmat_tile", "tile_for"]
 
 
 @dataclass(frozen=True, slots=True)
 class TileShape:
     """Tile shape of a workgroup.
 
-    `rows` x `columns` results are computed by `down` x `across` subgroups. Shared memory holds `depth` elements of b along K,
-    and `halves` times as many of a. With `early`, the next global loads are issued between the two barriers. `band` is the
-    height in tiles of the bands of the swizzled tile order.
+    `rows` x `columns` results are computed by `subgroup_rows` x `subgroup_columns` subgroups. Shared memory holds
+    `depth` elements of b along K, and `a_depth_factor` times as many of a. With `early_loads`, the next global loads
+    are issued between the two barriers. `swizzle_height` is the height in tiles of the bands of the swizzled tile
+    order.
     """
 
     rows: int
     columns: int
     depth: int
-    down: int
-    across: int
-    halves: int = 1
-    early: bool = False
-    band: int = 8
+    subgroup_rows: int
+    subgroup_columns: int
+    a_depth_factor: int = 1
+    early_loads: bool = False
+    swizzle_height: int = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +45,12 @@ class _Operands:
 
     @property
     def along(self) -> tuple[bool, bool]:
-        return self.a.along, not self.b.along
+        """For a and b: True if the vectors lie along K."""
+        return self.a.along_last_axis, not self.b.along_last_axis
 
 
 def _operands(a: DeviceArray, b: DeviceArray) -> _Operands | None:
-    """Return the operands of the kernel, or None if their layout isn't supported."""
+    """Return a and b as arrays of 16-byte vectors, or None if their layout isn't supported."""
     left, right = flat_operand(a, vk.u32), flat_operand(b, vk.u32)
     each = 16 // a.dtype.itemsize
     if left is None or right is None or a.shape[2] % each:
@@ -62,19 +64,23 @@ def _can_store(c: DeviceArray) -> bool:
 
 
 def _plan(c: DeviceArray, depth: int, operands: _Operands, shape: MatrixShape, tile: TileShape) -> tuple[Any, ...]:
-    """Return PLAN, the compile-time parameters of the kernel."""
+    """Return PLAN, the compile-time parameters of `multiply_coopmat_tiles`, in the order in which it unpacks them."""
     edges = c.shape[1] % tile.rows != 0 or c.shape[2] % tile.columns != 0
     return (
-        tile.rows, tile.columns, tile.depth, tile.halves, tile.down, tile.across, c.device.caps.subgroup_size,
-        shape.m, shape.n, shape.k, operands.each, *operands.along, depth % (tile.depth * tile.halves) == 0, edges, tile.early,
-        tile.band,
+        tile.rows, tile.columns, tile.depth, tile.a_depth_factor, tile.subgroup_rows, tile.subgroup_columns,
+        c.device.caps.subgroup_size,
+        shape.m, shape.n, shape.k, operands.each, *operands.along, depth % (tile.depth * tile.a_depth_factor) == 0,
+        edges, tile.early_loads,
+        tile.swizzle_height,
     )  # fmt: skip
 
 
-def multiply_matrices(
+def multiply_coopmat_tile(
     a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any, shape: MatrixShape, tile: TileShape
 ) -> bool:
-    """Queue the product on the device of c; return False if the layout of the arrays isn't supported.
+    """Queue c = a @ b on the device of c; return False if the layout of the arrays isn't supported.
+
+    `accumulate` is the accumulator type, `shape` that of one cooperative matrix product.
 
     c is contiguous, with rows that begin at multiples of 16 bytes. The tile must fit the device (see `fits`).
     """
@@ -86,25 +92,26 @@ def multiply_matrices(
 
 
 def _launch(a: DeviceArray, c: DeviceArray, accumulate: Any, operands: _Operands, plan: tuple[Any, ...]) -> None:
-    multiply_tiles_of_matrices(
-        operands.a.words, operands.b.words, c, a.shape[2] // operands.each, operands.a.line, operands.a.batch, operands.b.line,
-        operands.b.batch, a.dtype, accumulate, plan,
+    multiply_coopmat_tiles(
+        operands.a.words, operands.b.words, c, a.shape[2] // operands.each, operands.a.line_stride,
+        operands.a.batch_stride, operands.b.line_stride,
+        operands.b.batch_stride, a.dtype, accumulate, plan,
     )  # fmt: skip
 
 
 ACCUMULATORS = {"f16": "f32", "bf16": "f32", "i8": "i32", "u8": "u32"}
 """Maps element types of cooperative matrices to their accumulator types."""
-LEAST_TILES = 96
+MIN_TILES = 96
 """Minimum number of workgroups that keeps a large GPU busy."""
 DEPTH_BYTES = 64
 """Extent of a tile along K in bytes: 32 elements of 16 bits."""
 
 
-def tiles_of(each: int) -> tuple[TileShape, ...]:
+def candidate_tiles(each: int) -> tuple[TileShape, ...]:
     """Return the candidate tiles, largest first; `each` is the number of elements in 16 bytes."""
     depth = DEPTH_BYTES // 16 * each
     return (
-        TileShape(256, 128, depth, 4, 2, 2, early=True),
+        TileShape(256, 128, depth, 4, 2, 2, early_loads=True),
         TileShape(128, 128, depth, 2, 2),
         TileShape(64, 128, depth, 2, 2),
         TileShape(64, 64, depth, 2, 2),
@@ -112,30 +119,41 @@ def tiles_of(each: int) -> tuple[TileShape, ...]:
 
 
 def fits(tile: TileShape, shape: MatrixShape, each: int, caps: DeviceCaps, along: tuple[bool, bool]) -> bool:
-    """True if a device can run a tile. `along`: whether the vectors of a and b lie along K."""
-    count = tile.down * tile.across * caps.subgroup_size
-    if tile.rows % (tile.down * shape.m) or tile.columns % (tile.across * shape.n) or tile.depth % shape.k:
+    """True if a device can run a tile.
+
+    `each` is the number of elements in 16 bytes; `along` tells for a and b whether their vectors lie along K.
+    """
+    count = tile.subgroup_rows * tile.subgroup_columns * caps.subgroup_size
+    if (
+        tile.rows % (tile.subgroup_rows * shape.m)
+        or tile.columns % (tile.subgroup_columns * shape.n)
+        or tile.depth % shape.k
+    ):
         return False
     sizes = (tile.rows, tile.columns, shape.m, shape.n, shape.k)
     if count > caps.max_invocations or shape.n % 4 or any(size % each for size in sizes):
         return False
     shared = 0
     for size, deep, is_along, halves in (
-        (tile.rows, tile.depth * tile.halves, along[0], tile.halves), (tile.columns, tile.depth, along[1], 1),
+        (tile.rows, tile.depth * tile.a_depth_factor, along[0], tile.a_depth_factor), (tile.columns, tile.depth, along[1], 1),
     ):  # fmt: skip
         lines, vectors = (size, deep // each) if is_along else (deep, size // each)
         if count % vectors or lines * vectors % (count * halves):
             return False
         shared += lines * (vectors + 1) * 16
-    return shared <= caps.shared_bytes and _staging_slots(tile, shape, each, along[0]) >= tile.down * tile.across
+    return (
+        shared <= caps.shared_bytes
+        and _staging_slots(tile, shape, each, along[0]) >= tile.subgroup_rows * tile.subgroup_columns
+    )
 
 
 def _staging_slots(tile: TileShape, shape: MatrixShape, each: int, along: bool) -> int:
     """Return the number of result matrices that fit into the tile of a in shared memory.
 
-    At edges, and to convert results, each subgroup stores one there at a time.
+    Results that can't be stored to c directly (at edges, or where their type is converted) are staged there: each
+    subgroup needs a slot for one matrix of 32-bit elements. `along`: the vectors of a lie along K.
     """
-    deep = tile.depth * tile.halves
+    deep = tile.depth * tile.a_depth_factor
     lines, vectors = (tile.rows, deep // each) if along else (deep, tile.rows // each)
     return lines // shape.m * ((vectors + 1) // (shape.n // 4))
 
@@ -147,32 +165,32 @@ def tile_for(
 
     Return None if no tile fits the device.
     """
-    usable = [tile for tile in tiles_of(each) if fits(tile, shape, each, caps, along)]
+    usable = [tile for tile in candidate_tiles(each) if fits(tile, shape, each, caps, along)]
     for tile in usable:
-        if batch * vk.cdiv(rows, tile.rows) * vk.cdiv(columns, tile.columns) >= LEAST_TILES:
+        if batch * vk.cdiv(rows, tile.rows) * vk.cdiv(columns, tile.columns) >= MIN_TILES:
             return tile
     return usable[-1] if usable else None
 
 
-Chosen = tuple[Any, tuple[Any, ...]]
-"""The accumulator type and the PLAN of the kernel."""
-_CHOSEN: weakref.WeakKeyDictionary[Device, dict[Any, Chosen | None]] = weakref.WeakKeyDictionary()
+Choice = tuple[Any, tuple[Any, ...]]
+"""The accumulator type and the PLAN of `multiply_coopmat_tiles`."""
+_CHOICES: weakref.WeakKeyDictionary[Device, dict[Any, Choice | None]] = weakref.WeakKeyDictionary()
 """Per device: the choice for each combination of types, shapes and layouts; None if cooperative matrices can't be used."""
-MOST_CHOSEN = 4096
+MAX_CHOICES = 4096
 
 
-def multiply_by_matrices(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> bool:
-    """Like `multiply_matrices`, with the shapes chosen by rule; also False if the device has no suitable matrices."""
+def multiply_coopmat(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> bool:
+    """Like `multiply_coopmat_tile`, with the shapes chosen by rule; also False if the device has no suitable matrices."""
     device = c.device
     if not device.caps.matrices or a.dtype.itemsize > 2 or a.dtype is not b.dtype:
         return False
     operands = _operands(a, b)
     if operands is None or c.strides[2] != 1 or c.strides[1] != c.shape[2] or not _can_store(c):
         return False
-    choices = _CHOSEN.setdefault(device, {})
+    choices = _CHOICES.setdefault(device, {})
     key = (a.dtype, c.dtype, c.shape, a.shape[2], operands.along)
     if key not in choices:
-        if len(choices) >= MOST_CHOSEN:
+        if len(choices) >= MAX_CHOICES:
             choices.clear()
         choices[key] = _choose(a, c, operands)
     chosen = choices[key]
@@ -182,7 +200,7 @@ def multiply_by_matrices(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> bool
     return True
 
 
-def _choose(a: DeviceArray, c: DeviceArray, operands: _Operands) -> Chosen | None:
+def _choose(a: DeviceArray, c: DeviceArray, operands: _Operands) -> Choice | None:
     caps, accumulator = c.device.caps, ACCUMULATORS.get(a.dtype.name, "")
     shape = native_shape(caps.matrices, a.dtype.name, a.dtype.name, accumulator)
     if shape is None:

@@ -39,7 +39,7 @@ def multiply_panels(
     COLUMNS: vk.Const[int],
     BLOCKS: vk.Const[int],
 ):
-    """BLOCKS blocks of ROWS x COLUMNS results per invocation, SIZE invocations.
+    """Compute c = a @ b in workgroups of SIZE invocations, each of which computes BLOCKS blocks of ROWS x COLUMNS results.
 
     Rows past the end repeat the last one and columns past the end are 0; neither is stored.
     """
@@ -90,9 +90,10 @@ def multiply_dots(
     ROWS: vk.Const[int],
     COLUMNS: vk.Const[int],
 ):
-    """Dot products for few columns (COLUMNS is all of them), with the lanes along K, where a is contiguous.
+    """Compute c = a @ b for few columns by dot products, with the lanes along K, where a is contiguous.
 
-    Each workgroup computes ROWS rows and sums over its lanes at the end. Rows past the end repeat the last one.
+    Each workgroup of SIZE lanes computes ROWS rows of c and sums over its lanes at the end. COLUMNS is the number of
+    columns of c. Rows past the end repeat the last one.
     """
     lanes = vk.subgroup()
     lane, g, row = vk.local_id(0), vk.group_id(2), vk.group_id(1) * ROWS

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from vkjit.stdlib.matmul.precision import multiply_reduced
-from vkjit.stdlib.matmul.tuning_lookup import tuned_words
+from vkjit.stdlib.matmul.tuning_lookup import tuned_variant
 from vkjit.stdlib.matmul.variants import variants_of
 from vkjit.stdlib.registry import choose, device_class
 
@@ -17,10 +17,10 @@ __all__ = ["multiply"]
 
 
 def multiply(a: Any, b: Any, c: Any, accumulate: Any) -> None:
-    """Queue the product on the device of c. On devices of class "cpu", K must be at most `MOST_K`."""
+    """Queue the product on the device of c. On devices of class "cpu", K must be at most `registers.MAX_K`."""
     if device_class(c.device) == "gpu" and multiply_reduced(a, b, c):
         return
-    best_name = tuned_words(a, b, c)
+    best_name = tuned_variant(a, b, c)
     if best_name is not None:
         for name, launch in variants_of(a, b, c, accumulate):
             if name == best_name:

@@ -13,7 +13,7 @@ import vkjit as vk
 from vkjit.runtime.device import DeviceArray
 from vkjit.stdlib.registry import device_class
 
-__all__ = ["linear", "linear_gradients", "takes"]
+__all__ = ["linear", "linear_gradients", "supports"]
 
 T = TypeVar("T", bound=vk.Element)
 U = TypeVar("U", bound=vk.Element)
@@ -22,17 +22,17 @@ R = TypeVar("R", bound=vk.Element)
 TILE = 32
 LANES = 256
 ROWS = LANES // TILE
-EACH = TILE // ROWS
+ELEMENTS_PER_INVOCATION = TILE // ROWS
 """Elements of a tile that each invocation loads."""
-MOST_RESULTS = 1 << 20
+MAX_RESULTS = 1 << 20
 """Maximum number of results: beyond it, large tiles keep a GPU busy."""
-MOST_TERMS = 4096
+MAX_K = 4096
 """Maximum K: beyond it, split-K is faster."""
 
 
 @vk.func
 def multiply_tile(acc, left, right, row, column, MUL_ADD: vk.Const[Any]):
-    """acc += left.T @ right, for the 2 x 2 results of an invocation."""
+    """Compute acc += left.T @ right for the 2 x 2 results of an invocation. MUL_ADD(a, b, c) returns a * b + c."""
     for k in vk.unroll(TILE):
         for i in vk.unroll(2):
             for j in vk.unroll(2):
@@ -49,9 +49,12 @@ def linear_tiles(
     BIASED: vk.Const[bool],
     MUL_ADD: vk.Const[Any],
 ):
-    """y = x @ weight.T + bias in 32 x 32 tiles; the next tiles of x and weight are prefetched into registers."""
+    """Compute y = x @ weight.T + bias in 32 x 32 tiles, with the next tiles of x and weight prefetched into registers.
+
+    ACC is the accumulator type; `bias` is read only if BIASED; MUL_ADD(a, b, c) returns a * b + c.
+    """
     left, right = vk.shared(ACC, (TILE, TILE + 1)), vk.shared(ACC, (TILE, TILE + 1))
-    next_x, next_w = vk.local(ACC, EACH), vk.local(ACC, EACH)
+    next_x, next_w = vk.local(ACC, ELEMENTS_PER_INVOCATION), vk.local(ACC, ELEMENTS_PER_INVOCATION)
     acc = vk.local(ACC, (2, 2))
     lane = vk.i32(vk.local_id(0))
     row, column = vk.i32(vk.group_id(1)) * TILE, vk.i32(vk.group_id(0)) * TILE
@@ -60,15 +63,15 @@ def linear_tiles(
     for i in vk.unroll(2):
         for j in vk.unroll(2):
             acc[i, j] = ACC(0)
-    for s in vk.unroll(EACH):
+    for s in vk.unroll(ELEMENTS_PER_INVOCATION):
         next_x[s] = ACC(x.get(row + outer + ROWS * s, inner, pad=0))
         next_w[s] = ACC(weight.get(column + outer + ROWS * s, inner, pad=0))
     for k in range(0, depth, TILE):
-        for s in vk.unroll(EACH):
+        for s in vk.unroll(ELEMENTS_PER_INVOCATION):
             left[inner, outer + ROWS * s] = next_x[s]
             right[inner, outer + ROWS * s] = next_w[s]
         vk.barrier()
-        for s in vk.unroll(EACH):
+        for s in vk.unroll(ELEMENTS_PER_INVOCATION):
             next_x[s] = ACC(x.get(row + outer + ROWS * s, k + TILE + inner, pad=0))
             next_w[s] = ACC(weight.get(column + outer + ROWS * s, k + TILE + inner, pad=0))
         multiply_tile(acc, left, right, lane // 16, lane % 16, MUL_ADD)
@@ -94,9 +97,13 @@ def gradient_tiles(
     BIASED: vk.Const[bool],
     MUL_ADD: vk.Const[Any],
 ):
-    """weight = g.T @ x and bias = g.sum(0) in 32 x 32 tiles; the workgroups of the first column compute the bias."""
+    """Compute weight = g.T @ x and, if BIASED, bias = g.sum(0) in 32 x 32 tiles.
+
+    The workgroups of the first tile column compute the bias. ACC is the accumulator type; MUL_ADD(a, b, c) returns
+    a * b + c.
+    """
     left, right = vk.shared(ACC, (TILE, TILE + 1)), vk.shared(ACC, (TILE, TILE + 1))
-    next_g, next_x = vk.local(ACC, EACH), vk.local(ACC, EACH)
+    next_g, next_x = vk.local(ACC, ELEMENTS_PER_INVOCATION), vk.local(ACC, ELEMENTS_PER_INVOCATION)
     acc = vk.local(ACC, (2, 2))
     lane = vk.i32(vk.local_id(0))
     row, column = vk.i32(vk.group_id(1)) * TILE, vk.i32(vk.group_id(0)) * TILE
@@ -105,15 +112,15 @@ def gradient_tiles(
     for i in vk.unroll(2):
         for j in vk.unroll(2):
             acc[i, j] = ACC(0)
-    for s in vk.unroll(EACH):
+    for s in vk.unroll(ELEMENTS_PER_INVOCATION):
         next_g[s] = ACC(g.get(outer + ROWS * s, row + inner, pad=0))
         next_x[s] = ACC(x.get(outer + ROWS * s, column + inner, pad=0))
     for m in range(0, depth, TILE):
-        for s in vk.unroll(EACH):
+        for s in vk.unroll(ELEMENTS_PER_INVOCATION):
             left[outer + ROWS * s, inner] = next_g[s]
             right[outer + ROWS * s, inner] = next_x[s]
         vk.barrier()
-        for s in vk.unroll(EACH):
+        for s in vk.unroll(ELEMENTS_PER_INVOCATION):
             next_g[s] = ACC(g.get(m + TILE + outer + ROWS * s, row + inner, pad=0))
             next_x[s] = ACC(x.get(m + TILE + outer + ROWS * s, column + inner, pad=0))
         if BIASED:
@@ -132,14 +139,14 @@ def gradient_tiles(
             weight.put(row + lane // 16 + 16 * i, column + lane % 16 + 16 * j, R(acc[i, j]))
 
 
-def takes(device: Any, dtype: vk.DType, rows: int, columns: int, depth: int) -> bool:
+def supports(device: Any, dtype: vk.DType, rows: int, columns: int, depth: int) -> bool:
     """True if one of these kernels is the best choice for a product of (rows, depth) and (depth, columns).
 
     False if an extent is 0.
     """
-    if device_class(device) != "gpu" or not dtype.is_float or not 0 < rows * columns <= MOST_RESULTS:
+    if device_class(device) != "gpu" or not dtype.is_float or not 0 < rows * columns <= MAX_RESULTS:
         return False
-    return 0 < depth <= MOST_TERMS and not (dtype.itemsize < 4 and device.caps.matrices)
+    return 0 < depth <= MAX_K and not (dtype.itemsize < 4 and device.caps.matrices)
 
 
 def linear(x: Any, weight: Any, bias: Any, y: Any, accumulate: vk.DType) -> None:

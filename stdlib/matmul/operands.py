@@ -1,7 +1,7 @@
 """GEMM operands accessed as 16-byte vectors.
 
 `flat_operand` views a batch of row-major or column-major matrices as a flat array of 32-bit words with strides in vectors;
-`part` loads a vector of a tile of it in a kernel.
+`load_tile_vector` loads a vector of a tile of it in a kernel.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from typing import Any
 import vkjit as vk
 from vkjit.runtime.device import DeviceArray
 
-__all__ = ["Operand", "fetch", "flat_operand", "part"]
+__all__ = ["Operand", "flat_operand", "load_tile_vector", "load_vector"]
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
     """A batch of matrices as a flat array.
 
-    `words` is the memory from the first element on. `line` and `batch` are the strides of lines and matrices in 16-byte
-    vectors. `along` is true if the vectors lie along the array's last axis.
+    `words` is the memory from the first element on. `line_stride` and `batch_stride` are the strides of lines and
+    matrices in 16-byte vectors. `along_last_axis` is true if the vectors lie along the array's last axis.
     """
 
     words: DeviceArray
-    line: int
-    batch: int
-    along: bool
+    line_stride: int
+    batch_stride: int
+    along_last_axis: bool
 
 
 def flat_operand(array: DeviceArray, word: Any) -> Operand | None:
@@ -47,8 +47,11 @@ def flat_operand(array: DeviceArray, word: Any) -> Operand | None:
 
 
 @vk.func
-def fetch(x, base, ld, line, column, inside, T, EXACT):
-    """Load the 16-byte vector at a line and column (in vectors), or 0 unless `inside`; EXACT: it always is."""
+def load_vector(x, base, ld, line, column, inside, T, EXACT):
+    """Load the 16-byte vector at a line and column, or 0 unless `inside`. EXACT: `inside` isn't checked.
+
+    `base`, the line stride `ld` and `column` are in vectors.
+    """
     p = (base + line * ld + column) * 4
     if EXACT:
         return vk.vec(T, 4)(x[p], x[p + 1], x[p + 2], x[p + 3])
@@ -60,11 +63,12 @@ def fetch(x, base, ld, line, column, inside, T, EXACT):
 
 
 @vk.func
-def part(x, base, ld, k, first, last, depth, r, c, T, ALONG, E, EXACT, EDGES):
+def load_tile_vector(x, base, ld, k, first, last, depth, r, c, T, ALONG, E, EXACT, EDGES):
     """Load the vector at line r, column c of a tile that begins at vector k along K and at `first` across it.
 
     ALONG: the vectors lie along K, and `first` and `last` count lines. Otherwise lines are indexed by K (E lines per unit of
-    k), and `first` and `last` count vectors. EDGES: clamp to `last`. Unless EXACT, loads past the end of K are 0.
+    k), and `first` and `last` count vectors. EDGES: the tile may extend past `last`, which is then loaded instead; its results
+    are never stored. Unless EXACT, loads past `depth`, the end of K in vectors, are clamped to be valid and return 0.
     """
     if ALONG:
         line, column = first + r, k + c
@@ -73,7 +77,7 @@ def part(x, base, ld, k, first, last, depth, r, c, T, ALONG, E, EXACT, EDGES):
             line = vk.min(line, last)
         if not EXACT:
             column = vk.min(column, depth - 1)
-        return fetch(x, base, ld, line, column, inside, T, EXACT)
+        return load_vector(x, base, ld, line, column, inside, T, EXACT)
     else:
         line, column = k * E + r, first + c
         inside = line < depth * E
@@ -81,4 +85,4 @@ def part(x, base, ld, k, first, last, depth, r, c, T, ALONG, E, EXACT, EDGES):
             column = vk.min(column, last)
         if not EXACT:
             line = vk.min(line, depth * E - 1)
-        return fetch(x, base, ld, line, column, inside, T, EXACT)
+        return load_vector(x, base, ld, line, column, inside, T, EXACT)

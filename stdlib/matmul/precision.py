@@ -23,15 +23,15 @@ from vkjit.errors import ArgumentError
 from vkjit.runtime.device import DeviceArray, DeviceCaps
 from vkjit.runtime.dispatch_cache import renew
 from vkjit.runtime.matrix_shapes import native_shape
-from vkjit.stdlib.matmul.cooperative_plan import multiply_by_matrices
+from vkjit.stdlib.matmul.cooperative_plan import multiply_coopmat
 from vkjit.stdlib.partial_sums import scratch
 
 __all__ = ["get_matmul_precision", "multiply_reduced", "set_matmul_precision"]
 
 PRECISIONS = ("highest", "high", "medium")
-LARGEST = 3.3895313892515355e38
+MAX_BF16 = 3.3895313892515355e38
 """The largest finite bf16 number."""
-WORTH = 1 << 24
+MIN_MULTIPLY_ADDS = 1 << 24
 """Minimum number of multiply-adds at which converting the operands pays off."""
 
 
@@ -65,22 +65,22 @@ def get_matmul_precision() -> str:
 
 
 @vk.func
-def high_part(x):
+def round_to_bf16(x):
     """Round x to bf16; finite values beyond the range saturate to the largest finite number."""
     if vk.isfinite(x):
-        return vk.bf16(vk.min(vk.max(x, -LARGEST), LARGEST))
+        return vk.bf16(vk.min(vk.max(x, -MAX_BF16), MAX_BF16))
     return vk.bf16(x)
 
 
 @vk.kernel(over="y", debug=False)
-def rounded(x: vk.In[vk.f32, "G M K"], y: vk.Out[vk.bf16, "G R C"]):
+def convert_to_bf16(x: vk.In[vk.f32, "G M K"], y: vk.Out[vk.bf16, "G R C"]):
     """y = x rounded to bf16, zero-padded."""
     g, i, k = vk.index()
-    y[g, i, k] = high_part(x.get(g, i, k, pad=0))
+    y[g, i, k] = round_to_bf16(x.get(g, i, k, pad=0))
 
 
 @vk.kernel(over="first", debug=False)
-def taken_apart(
+def split_to_bf16(
     x: vk.In[vk.f32, "G M K"],
     first: vk.Out[vk.bf16, "G R C"],
     again: vk.Out[vk.bf16, "G R C"],
@@ -93,7 +93,7 @@ def taken_apart(
     """
     g, i, k = vk.index()
     v = x.get(g, i, k, pad=0)
-    high = high_part(v)
+    high = round_to_bf16(v)
     first[g, i, k] = high
     if vk.isfinite(v):
         again[g, i, k] = high
@@ -108,13 +108,18 @@ def multiply_reduced(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> bool:
     precision = _setting.precision
     if precision == "highest" or not (a.dtype is b.dtype is c.dtype is vk.f32):
         return False
-    if math.prod(c.shape) * a.shape[2] < WORTH or not _has_bf16(c.device.caps) or c.shape[2] % 4 or c.offset % 16:
+    if (
+        math.prod(c.shape) * a.shape[2] < MIN_MULTIPLY_ADDS
+        or not _has_bf16(c.device.caps)
+        or c.shape[2] % 4
+        or c.offset % 16
+    ):
         return False
     if c.strides[2] != 1 or c.strides[1] != c.shape[2]:
         return False
     parts = 3 if precision == "high" else 1
     left, right = _left(a, parts), _right(b, parts)
-    return multiply_by_matrices(left, right, c)
+    return multiply_coopmat(left, right, c)
 
 
 def _has_bf16(caps: DeviceCaps) -> bool:
@@ -129,7 +134,7 @@ def _round_up(extent: int) -> int:
 def _left(a: DeviceArray, parts: int) -> DeviceArray:
     """Convert a from (G, M, K) to bf16 (G, M, parts * K'), where K' is K padded to whole vectors.
 
-    For three parts, the terms of `taken_apart` are concatenated along K in the order first, again, rest.
+    For three parts, the terms of `split_to_bf16` are concatenated along K in the order first, again, rest.
     """
     groups, rows, depth = a.shape[0], a.shape[1], _round_up(a.shape[2])
     packed = scratch((groups, rows, parts * depth), vk.bf16, a.device)
@@ -141,7 +146,7 @@ def _left(a: DeviceArray, parts: int) -> DeviceArray:
 def _right(b: DeviceArray, parts: int) -> DeviceArray:
     """Convert b from (G, K, N) to bf16 (G, parts * K', N'), where K' and N' are padded to whole vectors.
 
-    For three parts, the terms of `taken_apart` are concatenated along K in the order first, rest, again.
+    For three parts, the terms of `split_to_bf16` are concatenated along K in the order first, rest, again.
     """
     groups, depth, columns = b.shape[0], _round_up(b.shape[1]), _round_up(b.shape[2])
     packed = scratch((groups, parts * depth, columns), vk.bf16, b.device)
@@ -152,10 +157,10 @@ def _right(b: DeviceArray, parts: int) -> DeviceArray:
 
 def _convert(x: DeviceArray, pieces: list[DeviceArray], order: tuple[str, str, str]) -> None:
     if len(pieces) == 1:
-        rounded(x, pieces[0])
+        convert_to_bf16(x, pieces[0])
         return
     named: dict[str, Any] = dict(zip(order, pieces, strict=True))
-    taken_apart(x, named["first"], named["again"], named["rest"])
+    split_to_bf16(x, named["first"], named["again"], named["rest"])
 
 
 def _view(array: DeviceArray, axis: int, start: int, count: int) -> DeviceArray:

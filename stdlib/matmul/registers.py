@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 import vkjit as vk
 from vkjit.runtime.device import DeviceArray
 
-__all__ = ["MOST_K", "in_pairs", "multiply_broadcast", "multiply_pairs", "multiply_registers", "words"]
+__all__ = ["MAX_K", "as_pairs", "multiply_broadcast", "multiply_pairs", "multiply_registers", "readable_as_pairs"]
 
 T = TypeVar("T", bound=vk.Element)
 U = TypeVar("U", bound=vk.Element)
 R = TypeVar("R", bound=vk.Element)
 
-MOST_K = 16384
+MAX_K = 16384
 """Maximum K of the register-blocked kernels, which loop over it; the caller splits longer products."""
 
 
@@ -39,7 +39,7 @@ def multiply_registers(
     COLUMNS: vk.Const[int],
     LANES: vk.Const[int],
 ):
-    """ROWS x COLUMNS results per invocation in registers, without shared memory.
+    """Compute c = a @ b with ROWS x COLUMNS results per invocation in registers, in workgroups of LANES invocations.
 
     Elements of a are uniform across the workgroup; lanes are adjacent along a row of b. Rows and columns past the end repeat
     the last one and aren't stored.
@@ -52,7 +52,7 @@ def multiply_registers(
     for i in vk.unroll(ROWS):
         for j in vk.unroll(COLUMNS):
             acc[i, j] = ACC(0)
-    for k in range(vk.min(a.shape[2], MOST_K)):
+    for k in range(vk.min(a.shape[2], MAX_K)):
         for j in vk.unroll(COLUMNS):
             right[j] = ACC(b[g, k, vk.min(column + j * LANES, last_column)])
         for i in vk.unroll(ROWS):
@@ -91,7 +91,7 @@ def multiply_broadcast(
         for j in vk.unroll(COLUMNS):
             acc[i, j] = ACC(0)
     my_row = vk.min(row + lane % ROWS, last_row)
-    for k in range(vk.min(vk.i32(a.shape[2]), MOST_K)):
+    for k in range(vk.min(vk.i32(a.shape[2]), MAX_K)):
         for j in vk.unroll(COLUMNS):
             right[j] = ACC(b[g, k, vk.min(column + j * SIZE, last_column)])
         mine = ACC(a[g, my_row, k])
@@ -117,7 +117,10 @@ def multiply_pairs(
     PAIRS: vk.Const[int],
     SIZE: vk.Const[int],
 ):
-    """Like `multiply_broadcast`, for f32 loaded as 64-bit words of two: pairs along K of a, and along the rows of b."""
+    """Like `multiply_broadcast`, for f32 loaded as 64-bit words of two: pairs along K of a, and along the rows of b.
+
+    One subgroup of SIZE lanes per workgroup; each lane computes ROWS x 2 * PAIRS results.
+    """
     lanes = vk.subgroup()
     lane, g = vk.i32(vk.local_id(0)), vk.group_id(2)
     row, column = vk.i32(vk.group_id(1)) * ROWS, vk.i32(vk.group_id(0)) * (SIZE * PAIRS) + lane
@@ -127,7 +130,7 @@ def multiply_pairs(
         for j in vk.unroll(2 * PAIRS):
             acc[i, j] = vk.f32(0)
     my_row = vk.min(row + lane % ROWS, last_row)
-    for h in range(vk.min(vk.i32(a.shape[2]), MOST_K // 2)):
+    for h in range(vk.min(vk.i32(a.shape[2]), MAX_K // 2)):
         both = a[g, my_row, h]
         for half in vk.unroll(2):
             for j in vk.unroll(PAIRS):
@@ -144,13 +147,13 @@ def multiply_pairs(
                 c.put(g, row + i, 2 * (column + j * SIZE) + half, R(acc[i, 2 * j + half]))
 
 
-def in_pairs(array: Any) -> bool:
+def readable_as_pairs(array: Any) -> bool:
     """True for arrays of f32 that can be read as 64-bit words of two adjacent elements of a row."""
     even = array.shape[2] % 2 == 0 and all(s % 2 == 0 for s in array.strides[:2]) and array.offset % 8 == 0
     return array.dtype is vk.f32 and even and array.strides[2] == 1
 
 
-def words(array: Any) -> DeviceArray:
-    """View an array for which `in_pairs` is true as 64-bit words of two elements."""
+def as_pairs(array: Any) -> DeviceArray:
+    """View an array for which `readable_as_pairs` is true as 64-bit words of two elements."""
     shape = (*array.shape[:2], array.shape[2] // 2)
     return DeviceArray(array.buffer, array.offset, vk.u64, shape, (*(s // 2 for s in array.strides[:2]), 1))

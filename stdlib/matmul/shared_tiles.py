@@ -19,12 +19,12 @@ R = TypeVar("R", bound=vk.Element)
 TILE = 64
 LARGE = 128
 DEPTH = 16
-EACH = 4
+RESULTS_PER_SIDE = 4
 
 
 @vk.func
 def plain_mul_add(x, y, z):
-    """x * y + z."""
+    """Return x * y + z."""
     return x * y + z
 
 
@@ -38,8 +38,9 @@ def multiply_tiles(
     B_ROWS: vk.Const[bool],
     MUL_ADD: vk.Const[Any] = plain_mul_add,
 ):
-    """Tiles of 64 x 64 staged through shared memory, 4 x 4 results per invocation.
+    """Compute c = a @ b in tiles of 64 x 64 staged through shared memory, with 4 x 4 results per invocation.
 
+    MUL_ADD(x, y, z) computes x * y + z.
     A_ROWS, B_ROWS: the matrix is row-major, so that coalesced loads run along rows; else along columns.
     """
     a_tile, b_tile = vk.shared(ACC, (DEPTH, TILE + 4)), vk.shared(ACC, (DEPTH, TILE + 4))
@@ -47,9 +48,9 @@ def multiply_tiles(
     row, column = vk.group_id(1) * TILE, vk.group_id(0) * TILE
     my_row, my_column = lane // 16, lane % 16
     depth = a.shape[2]
-    acc = vk.local(ACC, (EACH, EACH))
-    for i in vk.unroll(EACH):
-        for j in vk.unroll(EACH):
+    acc = vk.local(ACC, (RESULTS_PER_SIDE, RESULTS_PER_SIDE))
+    for i in vk.unroll(RESULTS_PER_SIDE):
+        for j in vk.unroll(RESULTS_PER_SIDE):
             acc[i, j] = ACC(0)
     for k in range(0, depth, DEPTH):
         for step in vk.unroll(TILE * DEPTH // 256):
@@ -72,13 +73,13 @@ def multiply_tiles(
         vk.barrier()
         for first in range(0, DEPTH, 4):
             for t in vk.unroll(4):
-                for i in vk.unroll(EACH):
+                for i in vk.unroll(RESULTS_PER_SIDE):
                     x = a_tile[first + t, my_row + 16 * i]
-                    for j in vk.unroll(EACH):
+                    for j in vk.unroll(RESULTS_PER_SIDE):
                         acc[i, j] = MUL_ADD(x, b_tile[first + t, my_column + 16 * j], acc[i, j])
         vk.barrier()
-    for i in vk.unroll(EACH):
-        for j in vk.unroll(EACH):
+    for i in vk.unroll(RESULTS_PER_SIDE):
+        for j in vk.unroll(RESULTS_PER_SIDE):
             c.put(g, row + my_row + 16 * i, column + my_column + 16 * j, R(acc[i, j]))
 
 
@@ -110,22 +111,31 @@ def multiply_large_tiles(
         for j in vk.unroll(2):
             acc[i, j] = V(0)
     for s in vk.unroll(2):
-        next_a[s] = four_of_a(a, g, row, across(lane, s, A_ROWS), along(lane, s, A_ROWS), last_row, depth, ACC)
-        next_b[s] = four_of_b(
-            b, g, column, across(lane, s, not B_ROWS), along(lane, s, not B_ROWS), last_column, depth, ACC
+        next_a[s] = load_a_vec4(
+            a, g, row, k_index(lane, s, A_ROWS), vector_index(lane, s, A_ROWS), last_row, depth, ACC
+        )
+        next_b[s] = load_b_vec4(
+            b, g, column, k_index(lane, s, not B_ROWS), vector_index(lane, s, not B_ROWS), last_column, depth, ACC
         )
     for k in range(0, depth, DEPTH):
         for s in vk.unroll(2):
-            a_tile[across(lane, s, A_ROWS), along(lane, s, A_ROWS)] = next_a[s]
-            b_tile[across(lane, s, not B_ROWS), along(lane, s, not B_ROWS)] = next_b[s]
+            a_tile[k_index(lane, s, A_ROWS), vector_index(lane, s, A_ROWS)] = next_a[s]
+            b_tile[k_index(lane, s, not B_ROWS), vector_index(lane, s, not B_ROWS)] = next_b[s]
         vk.barrier()
         after = k + DEPTH
         for s in vk.unroll(2):
-            next_a[s] = four_of_a(
-                a, g, row, after + across(lane, s, A_ROWS), along(lane, s, A_ROWS), last_row, depth, ACC
+            next_a[s] = load_a_vec4(
+                a, g, row, after + k_index(lane, s, A_ROWS), vector_index(lane, s, A_ROWS), last_row, depth, ACC
             )
-            next_b[s] = four_of_b(
-                b, g, column, after + across(lane, s, not B_ROWS), along(lane, s, not B_ROWS), last_column, depth, ACC
+            next_b[s] = load_b_vec4(
+                b,
+                g,
+                column,
+                after + k_index(lane, s, not B_ROWS),
+                vector_index(lane, s, not B_ROWS),
+                last_column,
+                depth,
+                ACC,
             )
         for t in vk.unroll(DEPTH):
             for half in vk.unroll(2):
@@ -142,7 +152,7 @@ def multiply_large_tiles(
 
 
 @vk.func
-def four_of_a(a, g, row, k, quad, last, depth, ACC):
+def load_a_vec4(a, g, row, k, quad, last, depth, ACC):
     """Load four adjacent elements of column k of a tile of a, rows row + 4 quad to row + 4 quad + 3."""
     r, inside, p = row + quad * 4, k < depth, vk.min(k, depth - 1)
     x, y = ACC(a[g, vk.min(r, last), p]), ACC(a[g, vk.min(r + 1, last), p])
@@ -153,7 +163,7 @@ def four_of_a(a, g, row, k, quad, last, depth, ACC):
 
 
 @vk.func
-def four_of_b(b, g, column, k, quad, last, depth, ACC):
+def load_b_vec4(b, g, column, k, quad, last, depth, ACC):
     """Load four adjacent elements of row k of a tile of b, columns column + 4 quad to column + 4 quad + 3."""
     r, inside, p = column + quad * 4, k < depth, vk.min(k, depth - 1)
     x, y = ACC(b[g, p, vk.min(r, last)]), ACC(b[g, p, vk.min(r + 1, last)])
@@ -164,12 +174,12 @@ def four_of_b(b, g, column, k, quad, last, depth, ACC):
 
 
 @vk.func
-def along(lane, step, depth_first):
+def vector_index(lane, step, depth_first):
     """Return the group of four rows (of a) or columns (of b) of a tile that an invocation loads in a step."""
     return vk.where(depth_first, lane // 16 + 16 * step, lane % 32)
 
 
 @vk.func
-def across(lane, step, depth_first):
+def k_index(lane, step, depth_first):
     """Return the k within a tile that an invocation loads in a step. With `depth_first`, adjacent lanes load adjacent k."""
     return vk.where(depth_first, lane % 16, lane // 32 + 8 * step)

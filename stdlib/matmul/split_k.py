@@ -12,9 +12,9 @@ from typing import Any
 
 import vkjit as vk
 from vkjit.runtime.device import DeviceArray
-from vkjit.stdlib.partial_sums import dense, scratch, sum_parts
+from vkjit.stdlib.partial_sums import is_dense, scratch, sum_partials
 
-__all__ = ["multiply_in_parts", "parts_by_rule"]
+__all__ = ["multiply_split_k", "split_k_parts"]
 
 Multiply = Callable[[DeviceArray, DeviceArray, DeviceArray, Any], object]
 
@@ -22,24 +22,24 @@ STEP = 64
 """The K extent of a part is a multiple of this: whole tiles and whole 16-byte vectors."""
 SIDE = 64
 """Rows and columns of the smallest tile."""
-FEW_TILES = 128
+MAX_TILES = 128
 """Maximum number of output tiles for split-K; more keep a large GPU busy."""
-WANTED_TILES = 512
-LEAST_DEPTH = 2048
+TARGET_TILES = 512
+MIN_DEPTH = 2048
 """Minimum K at which split-K is worth the additional sums."""
-LEAST_PART = 512
-MOST_PARTS = 8
+MIN_PART_DEPTH = 512
+MAX_PARTS = 8
 
 
-def parts_by_rule(c: DeviceArray, depth: int) -> int:
+def split_k_parts(c: DeviceArray, depth: int) -> int:
     """Return the number of split-K parts that keeps a large GPU busy with a product; 1 if split-K doesn't pay off."""
     tiles = c.shape[0] * vk.cdiv(c.shape[1], SIDE) * vk.cdiv(c.shape[2], SIDE)
-    if c.shape[0] != 1 or tiles > FEW_TILES or depth < LEAST_DEPTH:
+    if c.shape[0] != 1 or tiles > MAX_TILES or depth < MIN_DEPTH:
         return 1
-    return max(1, min(WANTED_TILES // max(tiles, 1), depth // LEAST_PART, MOST_PARTS))
+    return max(1, min(TARGET_TILES // max(tiles, 1), depth // MIN_PART_DEPTH, MAX_PARTS))
 
 
-def multiply_in_parts(
+def multiply_split_k(
     a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any, parts: int, multiply: Multiply
 ) -> bool:
     """Queue the product on the device of c in about `parts` split-K parts.
@@ -48,7 +48,7 @@ def multiply_in_parts(
     dense, or K is too small to split.
     """
     depth = a.shape[2]
-    if parts < 2 or c.shape[0] != 1 or not dense(c) or depth < 2 * STEP:
+    if parts < 2 or c.shape[0] != 1 or not is_dense(c) or depth < 2 * STEP:
         return False
     chunk = vk.cdiv(vk.cdiv(depth, parts), STEP) * STEP
     full, remainder = divmod(depth, chunk)
@@ -64,7 +64,7 @@ def multiply_in_parts(
             accumulate,
         )
     sums = DeviceArray(partial.buffer, partial.offset, accumulate, (partial.shape[0], results), (results, 1))
-    sum_parts(sums, c)
+    sum_partials(sums, c)
     return True
 
 

@@ -16,11 +16,11 @@ from vkjit.errors import ArgumentError
 from vkjit.runtime.array import ROW_ALIGNMENT
 from vkjit.runtime.device import DeviceArray
 from vkjit.runtime.matrix_shapes import native_shape
-from vkjit.stdlib.matmul.tiles import ACTIVATIONS, gemm_of_parts, gemm_of_views, gemm_parts
+from vkjit.stdlib.matmul.tiles import ACTIVATIONS, gemm_reduce_split_k, gemm_split_k, gemm_transposed
 from vkjit.stdlib.partial_sums import scratch
-from vkjit.stdlib.registry import CPU_LOOP, choose, variant
+from vkjit.stdlib.registry import MAX_CPU_ITERATIONS, choose, variant
 
-__all__ = ["TilePlan", "multiply_by_tiles", "parts_for", "plan_of_tiles", "turned"]
+__all__ = ["TilePlan", "multiply_by_tiles", "plan_tiles", "split_k_parts", "transposed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,29 +48,29 @@ class TilePlan:
         return f"{self.rows}x{self.columns}x{self.depth}, {self.threads} threads, {self.parts} parts{ahead}"
 
 
-WANTED_GROUPS = 256
+TARGET_GROUPS = 256
 """Number of workgroups that keeps a large GPU busy."""
-LEAST_GROUPS = 96
+MIN_GROUPS = 96
 """Minimum number of workgroups of large tiles that keeps a large GPU busy."""
-SHARED_OF_LARGE = 48 << 10
+LARGE_TILE_SHARED_BYTES = 48 << 10
 """Bytes of shared memory required for the operands of a 256 x 128 tile."""
-LEAST_DEPTH = 512
+MIN_DEPTH = 512
 """Minimum K extent of a part at which another part is worth the additional sums."""
-MOST_PARTS = 16
-BUSY_PROCESSOR = 16
+MAX_PARTS = 16
+TARGET_GROUPS_CPU = 16
 """Number of workgroups that keeps the cores of a CPU evenly busy."""
 
 
-def parts_for(tiles: int, depth: int, wanted: int, longest: int = 0) -> int:
-    """Return the number of split-K parts for `tiles` output tiles, such that about `wanted` workgroups are busy.
+def split_k_parts(tiles: int, depth: int, target_groups: int, max_depth: int = 0) -> int:
+    """Return the number of split-K parts for `tiles` output tiles, such that about `target_groups` workgroups are busy.
 
-    If `longest` isn't 0, there are enough parts that none exceeds that extent along K.
+    If `max_depth` isn't 0, there are enough parts that none exceeds that extent along K.
     """
-    busy = min(wanted // max(tiles, 1), depth // LEAST_DEPTH, MOST_PARTS)
-    return max(1, busy, vk.cdiv(depth, longest) if longest else 1)
+    busy = min(target_groups // max(tiles, 1), depth // MIN_DEPTH, MAX_PARTS)
+    return max(1, busy, vk.cdiv(depth, max_depth) if max_depth else 1)
 
 
-def plan_of_tiles(a: DeviceArray, c: DeviceArray, accumulate: Any = None) -> TilePlan:
+def plan_tiles(a: DeviceArray, c: DeviceArray, accumulate: Any = None) -> TilePlan:
     """Choose the tiling for a product on the device of c. `accumulate` defaults to the type of c."""
     plan: TilePlan = choose("gemm", c.device)(a, c, accumulate or c.dtype)
     return plan
@@ -87,13 +87,13 @@ def _on_gpu(a: DeviceArray, c: DeviceArray, accumulate: Any) -> TilePlan:
     The steps along K are 64 bytes, or 128 for 32-bit elements and accumulators.
     """
     for plan in _on_matrices(a, c, accumulate):
-        if _count(c, plan.rows, plan.columns) >= LEAST_GROUPS:
+        if _count(c, plan.rows, plan.columns) >= MIN_GROUPS:
             return plan
     depth = max(16, 64 // a.dtype.itemsize)
     threads = 256 if a.dtype.itemsize >= 4 else 128
-    size = 128 if _count(c, 128, 128) >= WANTED_GROUPS // 2 and a.dtype.itemsize < 8 else 64
-    parts = parts_for(_count(c, size, size), a.shape[2], WANTED_GROUPS)
-    if a.dtype.itemsize == accumulate.itemsize == 4 and c.device.caps.shared_bytes >= SHARED_OF_LARGE:
+    size = 128 if _count(c, 128, 128) >= TARGET_GROUPS // 2 and a.dtype.itemsize < 8 else 64
+    parts = split_k_parts(_count(c, size, size), a.shape[2], TARGET_GROUPS)
+    if a.dtype.itemsize == accumulate.itemsize == 4 and c.device.caps.shared_bytes >= LARGE_TILE_SHARED_BYTES:
         return TilePlan(size, size, 2 * depth, threads, parts, prefetch="early")
     return TilePlan(size, size, depth, threads, parts)
 
@@ -108,12 +108,12 @@ def _on_matrices(a: DeviceArray, c: DeviceArray, accumulate: Any) -> Iterator[Ti
     if a.dtype.itemsize > 2 or native_shape(caps.matrices, kind, kind, accumulate.name) is None:
         return
     depth, threads = 128 // a.dtype.itemsize, 8 * caps.subgroup_size
-    if caps.shared_bytes >= SHARED_OF_LARGE and caps.max_invocations >= threads:
+    if caps.shared_bytes >= LARGE_TILE_SHARED_BYTES and caps.max_invocations >= threads:
         if accumulate.itemsize == 2:
             yield TilePlan(256, 256, depth // 2, threads, prefetch="overlap late")
         rows, columns = (128, 256) if accumulate.is_float else (256, 128)
         yield TilePlan(rows, columns, depth, threads, prefetch="overlap")
-    if caps.shared_bytes >= SHARED_OF_LARGE // 2:
+    if caps.shared_bytes >= LARGE_TILE_SHARED_BYTES // 2:
         yield TilePlan(128, 128, depth, threads // 2, prefetch="overlap")
 
 
@@ -122,15 +122,15 @@ def _on_cpu(a: DeviceArray, c: DeviceArray, _accumulate: Any) -> TilePlan:
     """Choose tiles that a subgroup keeps in registers; split-K limits loops to the iterations that drivers allow."""
     if c.device.caps.kind == "interpreter":
         return TilePlan(64, 64, 64, 64)
-    return TilePlan(16, 32, 32, 64, parts_for(_count(c, 16, 32), a.shape[2], BUSY_PROCESSOR, CPU_LOOP))
+    return TilePlan(16, 32, 32, 64, split_k_parts(_count(c, 16, 32), a.shape[2], TARGET_GROUPS_CPU, MAX_CPU_ITERATIONS))
 
 
 @variant("gemm", "llvm-cpu")
 def _on_llvm_cpu(a: DeviceArray, c: DeviceArray, _accumulate: Any) -> TilePlan:
-    return TilePlan(64, 64, 64, 64, parts_for(_count(c, 64, 64), a.shape[2], BUSY_PROCESSOR))
+    return TilePlan(64, 64, 64, 64, split_k_parts(_count(c, 64, 64), a.shape[2], TARGET_GROUPS_CPU))
 
 
-def turned(array: DeviceArray) -> DeviceArray:
+def transposed(array: DeviceArray) -> DeviceArray:
     """Return a view of the batch with every matrix transposed."""
     (g, m, n), (s, t, u) = array.shape, array.strides
     return DeviceArray(array.buffer, array.offset, array.dtype, (g, n, m), (s, u, t))
@@ -139,7 +139,7 @@ def turned(array: DeviceArray) -> DeviceArray:
 def _row_major(array: DeviceArray) -> tuple[DeviceArray, bool]:
     """Return the operand with contiguous elements along its last axis, if possible, and whether it was transposed for that."""
     flip = array.strides[2] != 1 and array.strides[1] == 1 and array.shape[1] > 1
-    return (turned(array), True) if flip else (array, False)
+    return (transposed(array), True) if flip else (array, False)
 
 
 def multiply_by_tiles(
@@ -161,26 +161,26 @@ def multiply_by_tiles(
         raise ArgumentError(f"no activation {activation!r} for sums of {accumulate!r}: expected one of {allowed}")
     if 0 in c.shape:
         return
-    plan = plan or plan_of_tiles(a, c, accumulate)
+    plan = plan or plan_tiles(a, c, accumulate)
     (left, a_turned), (right, b_turned) = _row_major(a), _row_major(b)
     biased, whole = bias is not None, plan.covers(a, c)
-    added = bias if bias is not None else _nothing(a, c, accumulate)
+    added = bias if bias is not None else _placeholder_bias(a, c, accumulate)
     if plan.parts <= 1 or a.shape[2] <= plan.depth:
-        gemm_of_views(
+        gemm_transposed(
             left, right, added, c, plan.rows, plan.columns, plan.depth, accumulate, a_turned, b_turned, activation, biased,
             plan.threads, plan.prefetch, whole,
         )  # fmt: skip
         return
     chunk = vk.cdiv(vk.cdiv(a.shape[2], plan.parts), plan.depth) * plan.depth
     parts = scratch((vk.cdiv(a.shape[2], chunk), *c.shape), accumulate, c.device)
-    gemm_parts(
+    gemm_split_k(
         left, right, parts, chunk, plan.rows, plan.columns, plan.depth, accumulate, a_turned, b_turned, plan.threads,
         plan.prefetch, whole,
     )  # fmt: skip
-    gemm_of_parts(parts, added, c, ACC=accumulate, ACTIVATION=activation, BIASED=biased)
+    gemm_reduce_split_k(parts, added, c, ACC=accumulate, ACTIVATION=activation, BIASED=biased)
 
 
-def _nothing(a: DeviceArray, c: DeviceArray, accumulate: Any) -> DeviceArray:
+def _placeholder_bias(a: DeviceArray, c: DeviceArray, accumulate: Any) -> DeviceArray:
     """Return a placeholder for the bias, which isn't read: a broadcast element of a.
 
     A placeholder that aliased c would make the compiler assume that every store to c may change it. If the buffer of a is too

@@ -1,7 +1,7 @@
 """Matrix products on tiles: transposed operands, batches, a fused bias and activation (epilogue), split-K.
 
-a is (batch x M x K), b is (batch x K x N), of any strides, c is (batch x M x N). With A_TURNED or B_TURNED, the last
-two axes of an operand are passed swapped, so that its last axis is contiguous in memory. Each workgroup computes one BM
+a is (batch x M x K), b is (batch x K x N), of any strides, c is (batch x M x N). With A_TRANSPOSED or B_TRANSPOSED, the
+operand is passed with its last two axes swapped, so that its last axis is contiguous in memory. Each workgroup computes one BM
 x BN tile of the result, or of one split-K part. Products and sums are in ACC; the order of additions depends on the
 device. `tile_plan` chooses tile sizes and the split.
 """
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import vkjit as vk
 
-__all__ = ["ACTIVATIONS", "gemm", "gemm_groups", "gemm_of_parts", "gemm_of_views", "gemm_parts"]
+__all__ = ["ACTIVATIONS", "gemm", "gemm_grid", "gemm_reduce_split_k", "gemm_split_k", "gemm_transposed"]
 
 T = TypeVar("T", bound=vk.Element)
 R = TypeVar("R", bound=vk.Element)
@@ -22,20 +22,20 @@ ACTIVATIONS = ("", "relu", "gelu", "silu")
 """Activations that may follow the bias; all but "" and "relu" need floats."""
 
 
-def gemm_groups(c: Any, BM: int, BN: int) -> tuple[int, int, int]:
+def gemm_grid(c: Any, BM: int, BN: int) -> tuple[int, int, int]:
     """Return the grid for a result of shape (batch, M, N)."""
     batch, m, n = c.shape
     return vk.cdiv(n, BN), vk.cdiv(m, BM), batch
 
 
-def parts_groups(parts: Any, BM: int, BN: int) -> tuple[int, int, int]:
-    """Return the grid for split-K parts of shape (number, batch, M, N)."""
+def split_k_grid(parts: Any, BM: int, BN: int) -> tuple[int, int, int]:
+    """Return the grid for `parts` of shape (split-K parts, batch, M, N)."""
     number, batch, m, n = parts.shape
     return vk.cdiv(n, BN), vk.cdiv(m, BM), batch * number
 
 
 @vk.func
-def activated(x, activation: vk.Const[str]):
+def apply_activation(x, activation: vk.Const[str]):
     """Apply the activation to an element."""
     if activation == "relu":
         return vk.max(x, 0)
@@ -46,7 +46,7 @@ def activated(x, activation: vk.Const[str]):
     return x
 
 
-@vk.kernel(groups=gemm_groups, local=lambda THREADS: THREADS)
+@vk.kernel(groups=gemm_grid, local=lambda THREADS: THREADS)
 def gemm(
     a: vk.In[T, "B M K"],
     b: vk.In[T, "B K N"],
@@ -60,55 +60,57 @@ def gemm(
     BIASED: vk.Const[bool] = False,
     THREADS: vk.Const[int] = 256,  # noqa: ARG001  # used by `local`
     PREFETCH: vk.Const[str] = "",
-    WHOLE: vk.Const[bool] = False,
+    IN_BOUNDS: vk.Const[bool] = False,
 ) -> None:
-    """c = activation(a @ b + bias), batch by batch. `bias` is read only if BIASED.
+    """Compute c = activation(a @ b + bias) for each matrix of the batch. `bias` is read only if BIASED.
 
-    WHOLE: all tiles are assumed to lie within their matrices, which makes bounds checks unnecessary.
+    Each workgroup of THREADS invocations computes a BM x BN tile in steps of BK along K. PREFETCH is the software
+    pipelining mode of `wg.mma`. IN_BOUNDS: all tiles are assumed to lie within their matrices, which makes bounds checks
+    unnecessary.
     """
     wg, g = vk.workgroup(), vk.group_id(2)
     i, j = vk.group_id(1) * BM, vk.group_id(0) * BN
-    if WHOLE:
+    if IN_BOUNDS:
         vk.assume(i + BM <= a.shape[1])
         vk.assume(j + BN <= b.shape[2])
         vk.assume(i + BM <= c.shape[1])
         vk.assume(j + BN <= c.shape[2])
     acc = wg.zeros((BM, BN), ACC)
     for k in range(0, a.shape[2], BK):
-        if WHOLE:
+        if IN_BOUNDS:
             vk.assume(k + BK <= a.shape[2])
             vk.assume(k + BK <= b.shape[1])
         acc = wg.mma(a[g, i : i + BM, k : k + BK], b[g, k : k + BK, j : j + BN], acc, prefetch=PREFETCH)
     if BIASED:
         acc = acc + ACC(bias[j : j + BN])
     if ACTIVATION:
-        acc = activated(acc, ACTIVATION)
+        acc = apply_activation(acc, ACTIVATION)
     wg.store(c[g, i : i + BM, j : j + BN], acc)
 
 
 @vk.func
-def sums_of_tile(
+def tile_product(
     a, b, g, i, j, first, end, BM: vk.Const[int], BN: vk.Const[int], BK: vk.Const[int], ACC: vk.Const[Any],
-    A_TURNED: vk.Const[bool], B_TURNED: vk.Const[bool], PREFETCH: vk.Const[str], WHOLE: vk.Const[bool],
+    A_TRANSPOSED: vk.Const[bool], B_TRANSPOSED: vk.Const[bool], PREFETCH: vk.Const[str], IN_BOUNDS: vk.Const[bool],
 ):  # fmt: skip
     """Return the tile of a[g] @ b[g] at row i, column j, summed over first <= k < end.
 
-    `end` is K, or `first` plus a multiple of BK. WHOLE: all tiles are assumed to lie within their matrices.
+    `end` is K, or `first` plus a multiple of BK. IN_BOUNDS: all tiles are assumed to lie within their matrices.
     """
     wg = vk.workgroup()
-    if WHOLE:
-        vk.assume(i + BM <= a.shape[2 if A_TURNED else 1])
-        vk.assume(j + BN <= b.shape[1 if B_TURNED else 2])
+    if IN_BOUNDS:
+        vk.assume(i + BM <= a.shape[2 if A_TRANSPOSED else 1])
+        vk.assume(j + BN <= b.shape[1 if B_TRANSPOSED else 2])
     acc = wg.zeros((BM, BN), ACC)
     for k in range(first, end, BK):
-        if WHOLE:
-            vk.assume(k + BK <= a.shape[1 if A_TURNED else 2])
-            vk.assume(k + BK <= b.shape[2 if B_TURNED else 1])
-        if A_TURNED:
+        if IN_BOUNDS:
+            vk.assume(k + BK <= a.shape[1 if A_TRANSPOSED else 2])
+            vk.assume(k + BK <= b.shape[2 if B_TRANSPOSED else 1])
+        if A_TRANSPOSED:
             left = a[g, k : k + BK, i : i + BM].T
         else:
             left = a[g, i : i + BM, k : k + BK]
-        if B_TURNED:
+        if B_TRANSPOSED:
             right = b[g, j : j + BN, k : k + BK].T
         else:
             right = b[g, k : k + BK, j : j + BN]
@@ -116,8 +118,8 @@ def sums_of_tile(
     return acc
 
 
-@vk.kernel(groups=gemm_groups, local=lambda THREADS: THREADS, debug=False)
-def gemm_of_views(
+@vk.kernel(groups=gemm_grid, local=lambda THREADS: THREADS, debug=False)
+def gemm_transposed(
     a: vk.In[T, "_ _ _"],
     b: vk.In[T, "_ _ _"],
     bias: vk.In[P, "N"],
@@ -126,31 +128,31 @@ def gemm_of_views(
     BN: vk.Const[int],
     BK: vk.Const[int],
     ACC: vk.Const[Any],
-    A_TURNED: vk.Const[bool],
-    B_TURNED: vk.Const[bool],
+    A_TRANSPOSED: vk.Const[bool],
+    B_TRANSPOSED: vk.Const[bool],
     ACTIVATION: vk.Const[str],
     BIASED: vk.Const[bool],
     THREADS: vk.Const[int],  # noqa: ARG001  # used by `local`
     PREFETCH: vk.Const[str] = "",
-    WHOLE: vk.Const[bool] = False,
+    IN_BOUNDS: vk.Const[bool] = False,
 ) -> None:
-    """Variant of `gemm` for operands that may be transposed."""
+    """Variant of `gemm` for operands that may be transposed: those with A_TRANSPOSED, B_TRANSPOSED are (B, K, M), (B, N, K)."""
     wg, g = vk.workgroup(), vk.group_id(2)
     i, j = vk.group_id(1) * BM, vk.group_id(0) * BN
-    depth = a.shape[1] if A_TURNED else a.shape[2]
-    acc = sums_of_tile(a, b, g, i, j, 0, depth, BM, BN, BK, ACC, A_TURNED, B_TURNED, PREFETCH, WHOLE)
+    depth = a.shape[1] if A_TRANSPOSED else a.shape[2]
+    acc = tile_product(a, b, g, i, j, 0, depth, BM, BN, BK, ACC, A_TRANSPOSED, B_TRANSPOSED, PREFETCH, IN_BOUNDS)
     if BIASED:
         acc = acc + ACC(bias[j : j + BN])
     if ACTIVATION:
-        acc = activated(acc, ACTIVATION)
-    if WHOLE:
+        acc = apply_activation(acc, ACTIVATION)
+    if IN_BOUNDS:
         vk.assume(i + BM <= c.shape[1])
         vk.assume(j + BN <= c.shape[2])
     wg.store(c[g, i : i + BM, j : j + BN], acc)
 
 
-@vk.kernel(groups=parts_groups, local=lambda THREADS: THREADS, debug=False)
-def gemm_parts(
+@vk.kernel(groups=split_k_grid, local=lambda THREADS: THREADS, debug=False)
+def gemm_split_k(
     a: vk.In[T, "_ _ _"],
     b: vk.In[T, "_ _ _"],
     parts: vk.Out[P, "S B M N"],
@@ -159,28 +161,31 @@ def gemm_parts(
     BN: vk.Const[int],
     BK: vk.Const[int],
     ACC: vk.Const[Any],
-    A_TURNED: vk.Const[bool],
-    B_TURNED: vk.Const[bool],
+    A_TRANSPOSED: vk.Const[bool],
+    B_TRANSPOSED: vk.Const[bool],
     THREADS: vk.Const[int],  # noqa: ARG001  # used by `local`
     PREFETCH: vk.Const[str] = "",
-    WHOLE: vk.Const[bool] = False,
+    IN_BOUNDS: vk.Const[bool] = False,
 ) -> None:
-    """parts[s] = the product summed over the `chunk` elements of K from s * chunk on; `chunk` is a multiple of BK."""
+    """Compute the split-K parts: parts[s] = a @ b summed over s * chunk <= k < (s + 1) * chunk.
+
+    `chunk` is a multiple of BK. The other parameters are those of `gemm_transposed`.
+    """
     wg, batch = vk.workgroup(), parts.shape[1]
     g, part = vk.group_id(2) % batch, vk.group_id(2) // batch
     i, j = vk.group_id(1) * BM, vk.group_id(0) * BN
-    depth = a.shape[1] if A_TURNED else a.shape[2]
+    depth = a.shape[1] if A_TRANSPOSED else a.shape[2]
     first = part * chunk
     end = vk.min(first + chunk, depth)
-    acc = sums_of_tile(a, b, g, i, j, first, end, BM, BN, BK, ACC, A_TURNED, B_TURNED, PREFETCH, WHOLE)
-    if WHOLE:
+    acc = tile_product(a, b, g, i, j, first, end, BM, BN, BK, ACC, A_TRANSPOSED, B_TRANSPOSED, PREFETCH, IN_BOUNDS)
+    if IN_BOUNDS:
         vk.assume(i + BM <= parts.shape[2])
         vk.assume(j + BN <= parts.shape[3])
     wg.store(parts[part, g, i : i + BM, j : j + BN], acc)
 
 
-@vk.kernel(groups=gemm_groups, local=64, debug=False)
-def gemm_of_parts(
+@vk.kernel(groups=gemm_grid, local=64, debug=False)
+def gemm_reduce_split_k(
     parts: vk.In[P, "S B M N"],
     bias: vk.In[T, "N"],
     c: vk.Out[R, "B M N"],
@@ -190,7 +195,7 @@ def gemm_of_parts(
     ACTIVATION: vk.Const[str] = "",
     BIASED: vk.Const[bool] = False,
 ) -> None:
-    """c = activation(the sum of the split-K parts in order + bias)."""
+    """Compute c = activation(sum of the split-K parts + bias). Parts are added in order; `bias` is read only if BIASED."""
     wg, g = vk.workgroup(), vk.group_id(2)
     i, j = vk.group_id(1) * BM, vk.group_id(0) * BN
     acc = wg.zeros((BM, BN), ACC)
@@ -199,5 +204,5 @@ def gemm_of_parts(
     if BIASED:
         acc = acc + ACC(bias[j : j + BN])
     if ACTIVATION:
-        acc = activated(acc, ACTIVATION)
+        acc = apply_activation(acc, ACTIVATION)
     wg.store(c[g, i : i + BM, j : j + BN], acc)

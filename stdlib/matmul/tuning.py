@@ -13,7 +13,7 @@ import numpy as np
 import vkjit as vk
 from vkjit.autotune.problem import Candidate, Problem, tune
 from vkjit.runtime.device import Device, DeviceArray, contiguous_strides
-from vkjit.stdlib.matmul.tuning_lookup import forget, product_key
+from vkjit.stdlib.matmul.tuning_lookup import invalidate, product_key
 from vkjit.stdlib.matmul.variants import variants_of
 
 __all__ = ["tune_product"]
@@ -36,7 +36,7 @@ def tune_product(device: Device, size: int, dtype: Any, budget: float) -> Any:
         return tune(problem, budget)
     finally:
         device.synchronize()
-        forget(device)
+        invalidate(device)
         for array in (a, b, c):
             array.buffer.close()
 

@@ -13,10 +13,10 @@ from vkjit.autotune.problem import key_of_device
 from vkjit.runtime.device import Device, DeviceArray
 from vkjit.runtime.dispatch_cache import renew
 
-__all__ = ["forget", "product_key", "tuned_words"]
+__all__ = ["invalidate", "product_key", "tuned_variant"]
 
-_KNOWN: weakref.WeakKeyDictionary[Device, dict[Any, str | None]] = weakref.WeakKeyDictionary()
-MOST_KNOWN = 4096
+_CACHE: weakref.WeakKeyDictionary[Device, dict[Any, str | None]] = weakref.WeakKeyDictionary()
+MAX_CACHED = 4096
 
 
 def product_key(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> str:
@@ -25,14 +25,14 @@ def product_key(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> str:
     return f"matmul 1 | {', '.join(forms)}"
 
 
-def tuned_words(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> str | None:
+def tuned_variant(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> str | None:
     """Return the name of the tuned variant for a product on the device of c; None if there is none."""
-    cache = _KNOWN.get(c.device)
+    cache = _CACHE.get(c.device)
     if cache is None:
-        cache = _KNOWN[c.device] = {}
+        cache = _CACHE[c.device] = {}
     key = (a.dtype, b.dtype, c.dtype, a.shape, c.shape, a.strides[2] == 1, b.strides[2] == 1)
     if key not in cache:
-        if len(cache) >= MOST_KNOWN:
+        if len(cache) >= MAX_CACHED:
             cache.clear()
         cache[key] = _read(a, b, c)
     return cache[key]
@@ -46,7 +46,7 @@ def _read(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> str | None:
     return None if record is None or best is None or best == record.rows[0] else best.choice
 
 
-def forget(device: Device) -> None:
+def invalidate(device: Device) -> None:
     """Invalidate the cached choices and the device's cached dispatches after tuning; the records are read again."""
-    _KNOWN.pop(device, None)
+    _CACHE.pop(device, None)
     renew(device)

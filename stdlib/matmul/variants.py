@@ -46,15 +46,18 @@ def _on_gpu(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any) -> 
     variants: Variants = []
     for tile, launch in _on_matrices(a, b, c):
         variants.append(
-            (f"matrices {tile.rows}x{tile.columns}, {tile.halves} halves{', early' if tile.early else ''}", launch)
+            (
+                f"matrices {tile.rows}x{tile.columns}, {tile.a_depth_factor} halves{', early' if tile.early_loads else ''}",
+                launch,
+            )
         )
     along = abs(a.strides[2]) <= abs(a.strides[1]), abs(b.strides[2]) <= abs(b.strides[1])
     if a.dtype is b.dtype is accumulate is vk.f32 and flat_operand(a, vk.f32) and flat_operand(b, vk.f32):
-        variants.append(("vectors", lambda: vec4.multiply_vectors(a, b, c)))
+        variants.append(("vectors", lambda: vec4.multiply_vec4(a, b, c)))
     variants.append(("large tiles", lambda: shared_tiles.multiply_large_tiles(a, b, c, accumulate, *along)))
     if accumulate.is_float:
         variants.append(("small tiles", lambda: shared_tiles.multiply_tiles(a, b, c, accumulate, *along, vk.fma)))
-    variants.append(("in one part", lambda: by_rule.multiply_whole(a, b, c, accumulate)))
+    variants.append(("in one part", lambda: by_rule.multiply_without_split_k(a, b, c, accumulate)))
     variants += [_in_parts(a, b, c, accumulate, n) for n in (2, 4, 8) if c.shape[0] == 1 and a.shape[2] >= 256 * n]
     depth = max(16, 64 // a.dtype.itemsize)
     threads = 256 if a.dtype.itemsize >= 4 else 128
@@ -65,8 +68,8 @@ def _on_gpu(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any) -> 
 
 
 def _in_parts(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any, parts: int) -> tuple[str, Launch]:
-    run = split_k.multiply_in_parts
-    return f"in {parts} parts", lambda: run(a, b, c, accumulate, parts, by_rule.multiply_whole)
+    run = split_k.multiply_split_k
+    return f"in {parts} parts", lambda: run(a, b, c, accumulate, parts, by_rule.multiply_without_split_k)
 
 
 def _by_tiles(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: Any, plan: TilePlan) -> tuple[str, Launch]:
@@ -82,9 +85,11 @@ def _on_matrices(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> Iterator[tup
     if shape is None or left is None or right is None or a.dtype is not b.dtype:
         return
     for tile in _tiles(16 // a.dtype.itemsize):
-        if cooperative_plan.fits(tile, shape, 16 // a.dtype.itemsize, caps, (left.along, not right.along)):
+        if cooperative_plan.fits(
+            tile, shape, 16 // a.dtype.itemsize, caps, (left.along_last_axis, not right.along_last_axis)
+        ):
             tile_copy, native, sums = tile, shape, getattr(vk, accumulator)
-            yield tile, lambda t=tile_copy, s=native, k=sums: cooperative_plan.multiply_matrices(a, b, c, k, s, t)
+            yield tile, lambda t=tile_copy, s=native, k=sums: cooperative_plan.multiply_coopmat_tile(a, b, c, k, s, t)
 
 
 @variant("matmul variants", "cpu")

@@ -10,20 +10,22 @@ from typing import Any, TypeVar
 
 import vkjit as vk
 from vkjit.runtime.device import DeviceArray
-from vkjit.stdlib.matmul.operands import flat_operand, part
+from vkjit.stdlib.matmul.operands import flat_operand, load_tile_vector
 
-__all__ = ["multiply_vectors"]
+__all__ = ["multiply_vec4"]
 
 R = TypeVar("R", bound=vk.Element)
 
 TILE = 128
+"""Rows and columns of the tile of c that a workgroup computes."""
 DEPTH = 16
+"""Extent of a tile of a or b along K, in elements."""
 QUADS = DEPTH // 4
 """Vectors along K in a tile."""
 
 
 @vk.kernel(groups=lambda c: (vk.cdiv(c.shape[2], TILE), vk.cdiv(c.shape[1], TILE), c.shape[0]), local=256, debug=False)
-def multiply_vector_tiles(
+def multiply_vec4_tiles(
     a: vk.In[vk.f32, "X"],
     b: vk.In[vk.f32, "Y"],
     c: vk.Out[R, "G M N"],
@@ -38,9 +40,9 @@ def multiply_vector_tiles(
     EDGES: vk.Const[bool],
     BAND: vk.Const[int] = 8,
 ):
-    """c = a @ b. `depth` (K) and the line and batch strides are in 16-byte vectors.
+    """Compute c = a @ b, one TILE x TILE tile per workgroup. `depth` (K) and the line and batch strides are in 16-byte vectors.
 
-    A_ALONG, B_ALONG: the vectors lie along K. EXACT: K is a multiple of DEPTH. EDGES: c isn't covered by whole tiles. BAND is
+    A_ALONG, B_ALONG: the vectors lie along K. EXACT: K is a multiple of DEPTH. EDGES: some tiles extend beyond c. BAND is
     the height in tiles of the bands of the swizzled tile order (L2 locality).
     """
     V = vk.vec(vk.f32, 4)
@@ -62,7 +64,7 @@ def multiply_vector_tiles(
     a_base, b_base = g * a_batch, g * b_batch
     ra, ca, rb, cb = lane // AV, lane % AV, lane // BV, lane % BV
     A_STEP, B_STEP = 256 // AV, 256 // BV
-    # a warp of 32 covers 4 x 8 positions of the 16 x 16
+    # `lane` is the index in the workgroup; a warp of 32 covers 4 x 8 positions of the 16 x 16
     my_row, my_column = lane // 64 * 4 + lane % 32 // 8, lane // 32 % 2 * 8 + lane % 8
     acc = vk.local(V, (8, 2))
     for i in vk.unroll(8):
@@ -71,8 +73,12 @@ def multiply_vector_tiles(
     ahead_a, ahead_b = vk.local(V, 2), vk.local(V, 2)
     for s in vk.unroll(2):
         r, q = ra + s * A_STEP, rb + s * B_STEP
-        ahead_a[s] = part(a, a_base, a_line, 0, a_first, a_last, depth, r, ca, vk.f32, A_ALONG, 4, EXACT, EDGES)
-        ahead_b[s] = part(b, b_base, b_line, 0, b_first, b_last, depth, q, cb, vk.f32, B_ALONG, 4, EXACT, EDGES)
+        ahead_a[s] = load_tile_vector(
+            a, a_base, a_line, 0, a_first, a_last, depth, r, ca, vk.f32, A_ALONG, 4, EXACT, EDGES
+        )
+        ahead_b[s] = load_tile_vector(
+            b, b_base, b_line, 0, b_first, b_last, depth, q, cb, vk.f32, B_ALONG, 4, EXACT, EDGES
+        )
     for k in range(0, depth, QUADS):
         for s in vk.unroll(2):
             a_tile[ra + s * A_STEP, ca] = ahead_a[s]
@@ -81,8 +87,12 @@ def multiply_vector_tiles(
         after = vk.min(k + QUADS, depth - QUADS) if EXACT else k + QUADS
         for s in vk.unroll(2):
             r, q = ra + s * A_STEP, rb + s * B_STEP
-            ahead_a[s] = part(a, a_base, a_line, after, a_first, a_last, depth, r, ca, vk.f32, A_ALONG, 4, EXACT, EDGES)
-            ahead_b[s] = part(b, b_base, b_line, after, b_first, b_last, depth, q, cb, vk.f32, B_ALONG, 4, EXACT, EDGES)
+            ahead_a[s] = load_tile_vector(
+                a, a_base, a_line, after, a_first, a_last, depth, r, ca, vk.f32, A_ALONG, 4, EXACT, EDGES
+            )
+            ahead_b[s] = load_tile_vector(
+                b, b_base, b_line, after, b_first, b_last, depth, q, cb, vk.f32, B_ALONG, 4, EXACT, EDGES
+            )
         for quad in vk.unroll(QUADS):
             left, right = vk.local(V, 8), vk.local(V, 8)
             if A_ALONG:
@@ -116,14 +126,14 @@ def multiply_vector_tiles(
                     c[g, p, q] = R(acc[i, j][e])
 
 
-def multiply_vectors(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> bool:
+def multiply_vec4(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> bool:
     """Queue the product of f32 matrices on the device of c; return False if the layout of the arrays isn't supported."""
     left, right = flat_operand(a, vk.f32), flat_operand(b, vk.f32)
     if left is None or right is None or a.shape[2] % 4:
         return False
     edges: Any = c.shape[1] % TILE != 0 or c.shape[2] % TILE != 0
-    multiply_vector_tiles(
-        left.words, right.words, c, a.shape[2] // 4, left.line, left.batch, right.line, right.batch,
-        A_ALONG=left.along, B_ALONG=not right.along, EXACT=a.shape[2] % DEPTH == 0, EDGES=edges,
+    multiply_vec4_tiles(
+        left.words, right.words, c, a.shape[2] // 4, left.line_stride, left.batch_stride, right.line_stride, right.batch_stride,
+        A_ALONG=left.along_last_axis, B_ALONG=not right.along_last_axis, EXACT=a.shape[2] % DEPTH == 0, EDGES=edges,
     )  # fmt: skip
     return True

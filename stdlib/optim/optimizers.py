@@ -19,20 +19,20 @@ import numpy as np
 import vkjit as vk
 from vkjit.runtime.device import DeviceArray
 
-from ..partial_sums import accumulator, dense, flat, scratch
+from ..partial_sums import accumulator_type, flattened, is_dense, scratch
 from ..registry import device_class
 
-__all__ = ["MOST_TENSORS", "Tensors", "step", "step_tensors", "unused_arrays"]
+__all__ = ["MAX_TENSORS", "TensorBatch", "placeholder_arrays", "step", "step_tensors"]
 
 T = TypeVar("T", bound=vk.Element)
 G = TypeVar("G", bound=vk.Element)
 S = TypeVar("S", bound=vk.Element)
 A = TypeVar("A", bound=vk.Element)
 
-MOST_NUMBERS = 8
+MAX_HYPERPARAMETERS = 8
 """Maximum number of hyperparameters of a rule."""
-MOST_STATES = 3
-MOST_TENSORS = 8
+MAX_STATES = 3
+MAX_TENSORS = 8
 """Maximum number of tensors per launch."""
 LOCAL = 256
 
@@ -57,7 +57,10 @@ def step_one(
     STATES: vk.Const[int],
     NEGATE: vk.Const[bool],
 ):
-    """Update p and the first STATES of a, b, c by the rule. NEGATE negates the gradient (gradient ascent)."""
+    """Update p and the first STATES of the states a, b, c by RULE, a function of `rules`, from the gradient g.
+
+    RULE takes the hyperparameters n0 to n7 and FLAGS. NEGATE negates the gradient (gradient ascent).
+    """
     i = vk.index()
     slope = A(g[i])
     if NEGATE:
@@ -158,14 +161,14 @@ def step_many(
 # -- launching
 
 
-def _numbers(p: DeviceArray, values: Sequence[float]) -> list[Any]:
-    """Convert hyperparameters to scalars of the accumulator type of `p`, padded with zeros to MOST_NUMBERS."""
-    if accumulator(p.dtype) is vk.f32:
+def _hyperparameters(p: DeviceArray, values: Sequence[float]) -> list[Any]:
+    """Convert hyperparameters to scalars of the accumulator type of `p`, padded with zeros to MAX_HYPERPARAMETERS."""
+    if accumulator_type(p.dtype) is vk.f32:
         return [*map(np.float32, values), *_ZEROS[len(values) :]]
     return [np.asarray(v, np.float64) for v in (*values, *_ZEROS[len(values) :])]
 
 
-_ZEROS = (np.float32(0),) * MOST_NUMBERS
+_ZEROS = (np.float32(0),) * MAX_HYPERPARAMETERS
 
 
 def step(
@@ -173,7 +176,7 @@ def step(
     p: DeviceArray,
     g: DeviceArray,
     states: Sequence[DeviceArray],
-    numbers: Sequence[float],
+    hyperparameters: Sequence[float],
     flags: tuple[bool, ...] = (),
     *,
     negate: bool = False,
@@ -182,18 +185,18 @@ def step(
     if 0 in p.shape:
         return
     arrays = [p, g, *states]
-    if all(dense(x) for x in arrays):
-        arrays = [flat(x) for x in arrays]
-    unused = [arrays[2] if states else arrays[0]] * (MOST_STATES - len(states))
-    step_one(*arrays, *unused, *_numbers(p, numbers), rule, flags, len(states), negate)
+    if all(is_dense(x) for x in arrays):
+        arrays = [flattened(x) for x in arrays]
+    unused = [arrays[2] if states else arrays[0]] * (MAX_STATES - len(states))
+    step_one(*arrays, *unused, *_hyperparameters(p, hyperparameters), rule, flags, len(states), negate)
 
 
 @dataclass(frozen=True, slots=True)
-class Tensors:
-    """Up to MOST_TENSORS dense parameters of one type, each flattened to one axis, with `states`, one array per kind of
+class TensorBatch:
+    """Up to MAX_TENSORS dense parameters of one type, each flattened to one axis, with `states`, one array per kind of
     state.
 
-    `table`, an i32 array of shape (2, MOST_TENSORS), gives each tensor's first index among all their elements and its
+    `table`, an i32 array of shape (2, MAX_TENSORS), gives each tensor's first index among all their elements and its
     offset in the states. `count` is the total number of elements.
     """
 
@@ -201,20 +204,20 @@ class Tensors:
     states: tuple[DeviceArray, ...]
     table: DeviceArray
     count: int
-    unused: tuple[tuple[DeviceArray, ...], ...]
-    """Placeholder arrays from `unused_arrays`."""
+    placeholders: tuple[tuple[DeviceArray, ...], ...]
+    """Placeholder arrays from `placeholder_arrays`."""
 
 
-def worth_merging(device: Any) -> bool:
+def prefers_multi_tensor(device: Any) -> bool:
     """True if the device updates several tensors faster in one launch than in one launch each."""
     return device_class(device) == "gpu"
 
 
 def step_tensors(
     rule: Any,
-    tensors: Tensors,
+    tensors: TensorBatch,
     gradients: Sequence[DeviceArray],
-    numbers: Sequence[float],
+    hyperparameters: Sequence[float],
     flags: tuple[bool, ...] = (),
     *,
     negate: bool = False,
@@ -222,14 +225,14 @@ def step_tensors(
     """Update several tensors in one launch. `gradients` are dense, of one type, each flattened to one axis."""
     if tensors.count == 0:
         return
-    parameters, states, unused = tensors.parameters, tensors.states, tensors.unused
+    parameters, states, unused = tensors.parameters, tensors.states, tensors.placeholders
     step_many(
         *parameters, *unused[0], *gradients, *unused[1], *states, *unused[2], tensors.table, tensors.count,
-        *_numbers(parameters[0], numbers), rule, flags, len(states), negate, len(parameters),
+        *_hyperparameters(parameters[0], hyperparameters), rule, flags, len(states), negate, len(parameters),
     )  # fmt: skip
 
 
-def unused_arrays(
+def placeholder_arrays(
     parameters: Sequence[DeviceArray], gradient: vk.DType, states: Sequence[DeviceArray]
 ) -> tuple[tuple[DeviceArray, ...], ...]:
     """Return one-element placeholders for the parameters, gradients and states that a launch doesn't use.
@@ -237,6 +240,6 @@ def unused_arrays(
     Each has its own memory, so that a launch needn't check whether its outputs overlap.
     """
     device, own = parameters[0].device, parameters[0].dtype
-    unused = MOST_TENSORS - len(parameters)
-    specs = ((own, unused), (gradient, unused), (states[0].dtype if states else own, MOST_STATES - len(states)))
+    unused = MAX_TENSORS - len(parameters)
+    specs = ((own, unused), (gradient, unused), (states[0].dtype if states else own, MAX_STATES - len(states)))
     return tuple(tuple(scratch((1,), dtype, device) for _ in range(count)) for dtype, count in specs)

@@ -34,19 +34,19 @@ def sgd(value, slope, velocity, b, c, n, FLAGS: vk.Const[Any]):
 
 
 @vk.func
-def decayed(value, slope, kept, decay, DECOUPLED: vk.Const[Any]):
+def apply_weight_decay(value, slope, decay_factor, decay, DECOUPLED: vk.Const[Any]):
     """Apply weight decay to the value itself (DECOUPLED) or to the gradient; return (value, slope)."""
     if DECOUPLED:
-        value = value * kept
+        value = value * decay_factor
     else:
         slope = slope + decay * value
     return value, slope
 
 
 @vk.func
-def moments(slope, mean, square, fresh1, beta2, fresh2):
+def moments(slope, mean, square, one_minus_beta1, beta2, one_minus_beta2):
     """Return the updated running means of the gradient and of its square."""
-    return mean + fresh1 * (slope - mean), beta2 * square + fresh2 * slope * slope
+    return mean + one_minus_beta1 * (slope - mean), beta2 * square + one_minus_beta2 * slope * slope
 
 
 @vk.func
@@ -56,7 +56,7 @@ def adam(value, slope, mean, square, largest, n, FLAGS: vk.Const[Any]):
 
     FLAGS: decoupled decay, AMSGrad.
     """
-    value, slope = decayed(value, slope, n[6], n[5], FLAGS[0])
+    value, slope = apply_weight_decay(value, slope, n[6], n[5], FLAGS[0])
     mean, square = moments(slope, mean, square, n[1], n[2], n[3])
     v = square
     if FLAGS[1]:
@@ -81,7 +81,7 @@ def nadam(value, slope, mean, square, c, n, FLAGS: vk.Const[Any]):
     n: rate of the gradient term, 1 - beta1, beta2, 1 - beta2, epsilon, decay (decoupled: 1 - rate * decay), rate of the
     momentum term, sqrt(1 - beta2^t). FLAGS: decoupled decay.
     """
-    value, slope = decayed(value, slope, n[5], n[5], FLAGS[0])
+    value, slope = apply_weight_decay(value, slope, n[5], n[5], FLAGS[0])
     mean, square = moments(slope, mean, square, n[1], n[2], n[3])
     root = vk.sqrt(square) / n[7] + n[4]
     return value - n[0] * (slope / root) - n[6] * (mean / root), mean, square, c
@@ -94,7 +94,7 @@ def radam(value, slope, mean, square, c, n, FLAGS: vk.Const[Any]):
     n: rate / (1 - beta1^t), 1 - beta1, beta2, 1 - beta2, epsilon, decay (decoupled: 1 - rate * decay), rectification
     factor, sqrt(1 - beta2^t). FLAGS: decoupled decay, rectified.
     """
-    value, slope = decayed(value, slope, n[5], n[5], FLAGS[0])
+    value, slope = apply_weight_decay(value, slope, n[5], n[5], FLAGS[0])
     mean, square = moments(slope, mean, square, n[1], n[2], n[3])
     step = mean
     if FLAGS[1]:

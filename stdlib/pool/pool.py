@@ -14,9 +14,9 @@ from typing import TypeVar
 import vkjit as vk
 from vkjit.runtime.device import DeviceArray
 
-from ..partial_sums import accumulator, flat, index_type
+from ..partial_sums import accumulator_type, flattened, index_type
 
-__all__ = ["Window", "at_places", "maxima", "maxima_gradient", "means", "means_gradient"]
+__all__ = ["Window", "avg_pool", "avg_pool_gradient", "gather_at_indices", "max_pool", "max_pool_gradient"]
 
 T = TypeVar("T", bound=vk.Element)
 S = TypeVar("S", bound=vk.Element)
@@ -69,7 +69,7 @@ class Window:
             return any(o and s % o for s, o, *_ in axes)
         return any(o > 1 and (k - 1) * d + 1 > step for _, o, k, step, d in axes)
 
-    def numbers(self) -> tuple[int, ...]:
+    def kernel_arguments(self) -> tuple[int, ...]:
         """Return the window as the scalars that each kernel takes, axis by axis."""
         columns = (self.size, self.out, self.kernel, self.stride, self.pad, self.dilation)
         return tuple(n for axis in zip(*columns, strict=True) for n in axis)
@@ -96,7 +96,7 @@ def covering(i, axis, ADAPTIVE: vk.Const[bool]):
 
 
 @vk.func
-def counted(i, axis, ADAPTIVE: vk.Const[bool], COUNT_PAD: vk.Const[bool]):
+def divisor_along(i, axis, ADAPTIVE: vk.Const[bool], COUNT_PAD: vk.Const[bool]):
     """Return the number of elements along an axis that a mean is divided by."""
     size, _, kernel, _, pad, _ = axis
     first, end, _ = bounds(i, axis, ADAPTIVE)
@@ -106,16 +106,16 @@ def counted(i, axis, ADAPTIVE: vk.Const[bool], COUNT_PAD: vk.Const[bool]):
 
 
 @vk.func
-def divided_by(o, p, q, axes, divisor, ADAPTIVE: vk.Const[bool], COUNT_PAD: vk.Const[bool]):
+def window_divisor(o, p, q, axes, divisor, ADAPTIVE: vk.Const[bool], COUNT_PAD: vk.Const[bool]):
     """Return the divisor of the mean at output index (o, p, q)."""
     if divisor != 0:
         return divisor
-    d, h = counted(o, axes[0], ADAPTIVE, COUNT_PAD), counted(p, axes[1], ADAPTIVE, COUNT_PAD)
-    return d * h * counted(q, axes[2], ADAPTIVE, COUNT_PAD)
+    d, h = divisor_along(o, axes[0], ADAPTIVE, COUNT_PAD), divisor_along(p, axes[1], ADAPTIVE, COUNT_PAD)
+    return d * h * divisor_along(q, axes[2], ADAPTIVE, COUNT_PAD)
 
 
 @vk.func
-def place(e, a, b, c):
+def unravel(e, a, b, c):
     """Split the linear index e over (rest, a, b, c) into (rest, i, j, k)."""
     k, rest = e % c, e // c
     j, rest = rest % b, rest // b
@@ -123,7 +123,7 @@ def place(e, a, b, c):
 
 
 @vk.kernel(groups=lambda count: vk.cdiv(count, LOCAL), local=LOCAL, debug=False)
-def _maxima(
+def _max_pool(
     x: vk.In[T],
     y: vk.Out[T],
     at: vk.Out[vk.i64],
@@ -138,11 +138,14 @@ def _maxima(
     A: vk.Const[object],
     I: vk.Const[object],  # noqa: E741
 ):  # fmt: skip
-    """y = the maximum of each window, or NaN if it has one; `at` = its index in the channel, the first of equals."""
+    """y = the maximum of each window, or NaN if it contains one.
+
+    `at` = the index of the maximum in the channel, the first of equals.
+    """
     e = I(vk.global_id(0))
     if e >= count:
         return
-    nc, o, p, q = place(e, I(O), I(P), I(Q))
+    nc, o, p, q = unravel(e, I(O), I(P), I(Q))
     d0, d_end, d_step = bounds(I(o), (I(D), I(O), I(kernel_d), I(stride_d), I(pad_d), I(dilation_d)), ADAPTIVE)
     h0, h_end, h_step = bounds(I(p), (I(H), I(P), I(kernel_h), I(stride_h), I(pad_h), I(dilation_h)), ADAPTIVE)
     w0, w_end, w_step = bounds(I(q), (I(W), I(Q), I(kernel_w), I(stride_w), I(pad_w), I(dilation_w)), ADAPTIVE)
@@ -164,7 +167,7 @@ def _maxima(
 
 
 @vk.kernel(groups=lambda count: vk.cdiv(count, LOCAL), local=LOCAL, debug=False)
-def _maxima_gradient(
+def _max_pool_gradient(
     g: vk.In[T],
     at: vk.In[vk.i64],
     y: vk.Out[T],
@@ -183,7 +186,7 @@ def _maxima_gradient(
     e = I(vk.global_id(0))
     if e >= count:
         return
-    nc, d, h, w = place(e, I(D), I(H), I(W))
+    nc, d, h, w = unravel(e, I(D), I(H), I(W))
     o0, o_end = covering(I(d), (I(D), I(O), I(kernel_d), I(stride_d), I(pad_d), I(dilation_d)), ADAPTIVE)
     p0, p_end = covering(I(h), (I(H), I(P), I(kernel_h), I(stride_h), I(pad_h), I(dilation_h)), ADAPTIVE)
     q0, q_end = covering(I(w), (I(W), I(Q), I(kernel_w), I(stride_w), I(pad_w), I(dilation_w)), ADAPTIVE)
@@ -201,7 +204,7 @@ def _maxima_gradient(
 
 
 @vk.kernel(groups=lambda count: vk.cdiv(count, LOCAL), local=LOCAL, debug=False)
-def _put_at_places(
+def _scatter_at_indices(
     g: vk.In[T],
     at: vk.In[vk.i64],
     y: vk.InOut[T],
@@ -210,7 +213,7 @@ def _put_at_places(
     out: vk.i32,
     I: vk.Const[object],  # noqa: E741
 ):
-    """Scatter g into the zero-initialized y at the indices from `maxima`, which must be distinct."""
+    """Scatter g into the zero-initialized y at the indices from `max_pool`, which must be distinct."""
     e = I(vk.global_id(0))
     if e < count:
         place = at[e]
@@ -219,7 +222,7 @@ def _put_at_places(
 
 
 @vk.kernel(groups=lambda count: vk.cdiv(count, LOCAL), local=LOCAL, debug=False)
-def _means(
+def _avg_pool(
     x: vk.In[T],
     y: vk.Out[T],
     count: vk.i32,
@@ -239,7 +242,7 @@ def _means(
     e = I(vk.global_id(0))
     if e >= count:
         return
-    nc, o, p, q = place(e, I(O), I(P), I(Q))
+    nc, o, p, q = unravel(e, I(O), I(P), I(Q))
     depth = (I(D), I(O), I(kernel_d), I(stride_d), I(pad_d), I(dilation_d))
     height = (I(H), I(P), I(kernel_h), I(stride_h), I(pad_h), I(dilation_h))
     width = (I(W), I(Q), I(kernel_w), I(stride_w), I(pad_w), I(dilation_w))
@@ -257,11 +260,11 @@ def _means(
                     w = w0 + s
                     if w >= 0 and w < w_end:
                         total += A(x[row + w])
-    y[e] = T(total / A(divided_by(o, p, q, (depth, height, width), I(divisor), ADAPTIVE, COUNT_PAD)))
+    y[e] = T(total / A(window_divisor(o, p, q, (depth, height, width), I(divisor), ADAPTIVE, COUNT_PAD)))
 
 
 @vk.kernel(groups=lambda count: vk.cdiv(count, LOCAL), local=LOCAL, debug=False)
-def _means_gradient(
+def _avg_pool_gradient(
     g: vk.In[T],
     y: vk.Out[T],
     count: vk.i32,
@@ -281,7 +284,7 @@ def _means_gradient(
     e = I(vk.global_id(0))
     if e >= count:
         return
-    nc, d, h, w = place(e, I(D), I(H), I(W))
+    nc, d, h, w = unravel(e, I(D), I(H), I(W))
     depth = (I(D), I(O), I(kernel_d), I(stride_d), I(pad_d), I(dilation_d))
     height = (I(H), I(P), I(kernel_h), I(stride_h), I(pad_h), I(dilation_h))
     width = (I(W), I(Q), I(kernel_w), I(stride_w), I(pad_w), I(dilation_w))
@@ -298,13 +301,13 @@ def _means_gradient(
                 for s in range(most_w):
                     q = q0 + s
                     if q < q_end:
-                        size = divided_by(o, p, q, (depth, height, width), I(divisor), ADAPTIVE, COUNT_PAD)
+                        size = window_divisor(o, p, q, (depth, height, width), I(divisor), ADAPTIVE, COUNT_PAD)
                         total += A(g[row + q]) / A(size)
     y[e] = T(total)
 
 
 @vk.kernel(groups=lambda count: vk.cdiv(count, LOCAL), local=LOCAL, debug=False)
-def _at_places(
+def _gather_at_indices(
     x: vk.In[T],
     at: vk.In[vk.i64],
     y: vk.Out[T],
@@ -318,46 +321,58 @@ def _at_places(
         y[e] = x[vk.i64(e // out) * size + at[e]]
 
 
-def maxima(x: DeviceArray, y: DeviceArray, at: DeviceArray, window: Window) -> None:
+def max_pool(x: DeviceArray, y: DeviceArray, at: DeviceArray, window: Window) -> None:
     """Max pooling: y = the maxima, at = their indices in the channel's D * H * W elements (i64)."""
     count = math.prod(y.shape)
     if count:
-        compared = accumulator(x.dtype) if x.dtype.is_float else vk.i64
-        _maxima(flat(x), flat(y), flat(at), count, *window.numbers(), *window.taps(), window.adaptive, compared,
+        compared = accumulator_type(x.dtype) if x.dtype.is_float else vk.i64
+        _max_pool(flattened(x), flattened(y), flattened(at), count, *window.kernel_arguments(), *window.taps(),
+                window.adaptive, compared,
                 index_type(x, y))  # fmt: skip
 
 
-def maxima_gradient(g: DeviceArray, at: DeviceArray, y: DeviceArray, window: Window) -> None:
-    """Compute y = the gradient of the input of `maxima`."""
+def max_pool_gradient(g: DeviceArray, at: DeviceArray, y: DeviceArray, window: Window) -> None:
+    """Compute y = the gradient of the input of `max_pool`."""
     count = math.prod(y.shape)
     if count and g.device.caps.kind == "llvm-cpu" and not window.overlaps():
         # without overlapping windows, scattering to the indices is less work than gathering for each element
         y.device.fill(y.buffer, y.offset, (count * y.dtype.itemsize + 3) & ~3, 0)
-        _put_at_places(flat(g), flat(at), flat(y), math.prod(g.shape), math.prod(y.shape[1:]), math.prod(g.shape[1:]),
+        _scatter_at_indices(flattened(g), flattened(at), flattened(y), math.prod(g.shape), math.prod(y.shape[1:]),
+                       math.prod(g.shape[1:]),
                        index_type(g, y))  # fmt: skip
     elif count:
-        _maxima_gradient(flat(g), flat(at), flat(y), count, *window.numbers(), *window.covering(), window.adaptive,
-                         accumulator(g.dtype), index_type(g, y))  # fmt: skip
+        _max_pool_gradient(flattened(g), flattened(at), flattened(y), count, *window.kernel_arguments(),
+                         *window.covering(), window.adaptive,
+                         accumulator_type(g.dtype), index_type(g, y))  # fmt: skip
 
 
-def at_places(x: DeviceArray, at: DeviceArray, y: DeviceArray) -> None:
-    """Gather the elements of x (N * C, D, H, W) at the indices from `maxima`; at and y have shape (N * C, O, P, Q)."""
+def gather_at_indices(x: DeviceArray, at: DeviceArray, y: DeviceArray) -> None:
+    """Gather the elements of x (N * C, D, H, W) at the indices from `max_pool`; at and y have shape (N * C, O, P, Q)."""
     count = math.prod(y.shape)
     if count:
-        _at_places(flat(x), flat(at), flat(y), count, math.prod(x.shape[1:]), math.prod(y.shape[1:]), index_type(x, y))
+        _gather_at_indices(
+            flattened(x),
+            flattened(at),
+            flattened(y),
+            count,
+            math.prod(x.shape[1:]),
+            math.prod(y.shape[1:]),
+            index_type(x, y),
+        )
 
 
-def means(x: DeviceArray, y: DeviceArray, window: Window) -> None:
+def avg_pool(x: DeviceArray, y: DeviceArray, window: Window) -> None:
     """Average pooling: y = the mean of each window."""
     count = math.prod(y.shape)
     if count:
-        _means(flat(x), flat(y), count, *window.numbers(), *window.taps(), window.divisor, window.adaptive,
-               window.count_pad, accumulator(x.dtype), index_type(x, y))  # fmt: skip
+        _avg_pool(flattened(x), flattened(y), count, *window.kernel_arguments(), *window.taps(), window.divisor, window.adaptive,
+               window.count_pad, accumulator_type(x.dtype), index_type(x, y))  # fmt: skip
 
 
-def means_gradient(g: DeviceArray, y: DeviceArray, window: Window) -> None:
-    """Compute y = the gradient of the input of `means`."""
+def avg_pool_gradient(g: DeviceArray, y: DeviceArray, window: Window) -> None:
+    """Compute y = the gradient of the input of `avg_pool`."""
     count = math.prod(y.shape)
     if count:
-        _means_gradient(flat(g), flat(y), count, *window.numbers(), *window.covering(), window.divisor, window.adaptive,
-                        window.count_pad, accumulator(g.dtype), index_type(g, y))  # fmt: skip
+        _avg_pool_gradient(flattened(g), flattened(y), count, *window.kernel_arguments(), *window.covering(),
+                        window.divisor, window.adaptive,
+                        window.count_pad, accumulator_type(g.dtype), index_type(g, y))  # fmt: skip

@@ -11,7 +11,7 @@ from typing import TypeVar
 import vkjit as vk
 from vkjit.runtime.device import DeviceArray
 
-from ..partial_sums import accumulator, flat
+from ..partial_sums import accumulator_type, flattened
 
 __all__ = ["dropout"]
 
@@ -22,7 +22,9 @@ TO_UNIT = 2.0**-24
 
 
 @vk.kernel(groups=lambda x: vk.cdiv(x.shape[0], 4 * LOCAL), local=LOCAL, debug=False)
-def dropped(x: vk.In[T, "N"], y: vk.Out[T, "N"], seed: vk.u64, chance: vk.f32, scale: vk.f32, A: vk.Const[object]):
+def apply_dropout(
+    x: vk.In[T, "N"], y: vk.Out[T, "N"], seed: vk.u64, chance: vk.f32, scale: vk.f32, A: vk.Const[object]
+):
     """y = 0 with probability `chance`, else x * scale; four elements per invocation."""
     e = vk.global_id(0)
     first = 4 * e
@@ -33,8 +35,8 @@ def dropped(x: vk.In[T, "N"], y: vk.Out[T, "N"], seed: vk.u64, chance: vk.f32, s
             y[first + i] = T(vk.where(kept, A(x[first + i]) * A(scale), 0))
 
 
-def dropout(x: DeviceArray, y: DeviceArray, seed: int, chance: float) -> None:
-    """y = 0 with probability `chance` (0 to 1), else x / (1 - chance); both arrays are dense."""
+def dropout(x: DeviceArray, y: DeviceArray, seed: int, p: float) -> None:
+    """y = 0 with probability `p` (0 to 1), else x / (1 - chance); both arrays are dense."""
     if 0 not in y.shape:
-        scale = 1 / (1 - chance) if chance < 1 else 0.0
-        dropped(flat(x), flat(y), seed, float(chance), float(scale), accumulator(x.dtype))
+        scale = 1 / (1 - p) if p < 1 else 0.0
+        apply_dropout(flattened(x), flattened(y), seed, float(p), float(scale), accumulator_type(x.dtype))

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import vkjit as vk
 
-__all__ = ["coins", "integers", "normal", "uniform", "uniform_double"]
+__all__ = ["bernoulli", "integers", "normal", "uniform", "uniform_f64"]
 
 T = TypeVar("T", bound=vk.Element)
 P = TypeVar("P", bound=vk.Element)
@@ -32,7 +32,7 @@ def uniform(y: vk.Out[T, "N"], seed: vk.u64, counter: vk.u64, low: vk.f32, span:
 
 
 @vk.kernel(groups=lambda y: vk.cdiv(y.shape[0], 4 * LOCAL), local=LOCAL, debug=False)
-def uniform_double(y: vk.Out[vk.f64, "N"], seed: vk.u64, counter: vk.u64, low: vk.f64, span: vk.f64):
+def uniform_f64(y: vk.Out[vk.f64, "N"], seed: vk.u64, counter: vk.u64, low: vk.f64, span: vk.f64):
     """y = low + span * u, with u a multiple of 2 ** -53 in [0, 1)."""
     e = vk.global_id(0)
     first = vk.philox(seed, counter + vk.u64(e))
@@ -73,10 +73,10 @@ def integers(y: vk.Out[T, "N"], seed: vk.u64, counter: vk.u64, low: vk.i64, span
 
 
 @vk.kernel(groups=lambda y: vk.cdiv(y.shape[0], 4 * LOCAL), local=LOCAL, debug=False)
-def coins(chance: vk.In[P, "N"], y: vk.Out[T, "N"], seed: vk.u64, counter: vk.u64):
-    """Bernoulli samples: y = 1 with probability `chance` of the same index, else 0."""
+def bernoulli(probability: vk.In[P, "N"], y: vk.Out[T, "N"], seed: vk.u64, counter: vk.u64):
+    """Bernoulli samples: y = 1 with probability `probability` of the same index, else 0."""
     e = vk.global_id(0)
     drawn = vk.philox(seed, counter + vk.u64(e))
     for i in vk.unroll(4):
         if 4 * e + i < y.shape[0]:
-            y[4 * e + i] = T(vk.f32(drawn[i] >> 8) * TO_UNIT < vk.f32(chance[4 * e + i]))
+            y[4 * e + i] = T(vk.f32(drawn[i] >> 8) * TO_UNIT < vk.f32(probability[4 * e + i]))

@@ -11,7 +11,7 @@ from typing import TypeVar
 import vkjit as vk
 from vkjit.runtime.device import DeviceArray
 
-__all__ = ["join", "joined", "joined_fours"]
+__all__ = ["cat_elements", "cat_pair", "cat_vec4"]
 
 T = TypeVar("T", bound=vk.Element)
 
@@ -20,7 +20,7 @@ GROUP = 256
 
 
 @vk.func
-def joined_at(p, q, i, length):
+def cat_element_at(p, q, i, length):
     """Load element i of the flattened result, whose rows have `length` elements."""
     first, line, c = p.shape[1], i // length, i % length
     if c < first:
@@ -31,44 +31,44 @@ def joined_at(p, q, i, length):
 
 
 @vk.kernel(groups=lambda y: vk.cdiv(y.shape[0], 4 * GROUP), local=GROUP, debug=False)
-def joined(p: vk.In[T, "A M"], q: vk.In[T, "A N"], y: vk.Out[T, "L"]):
+def cat_elements(p: vk.In[T, "A M"], q: vk.In[T, "A N"], y: vk.Out[T, "L"]):
     """y = p[0], q[0], p[1], q[1]... An invocation copies four elements, GROUP apart, so that accesses are coalesced."""
     i, count, length = vk.group_id(0) * (4 * GROUP) + vk.local_id(0), y.shape[0], p.shape[1] + q.shape[1]
     if i + 3 * GROUP < count:
         values = ()
         for k in vk.unroll(4):
-            values = values + (joined_at(p, q, i + k * GROUP, length),)
+            values = values + (cat_element_at(p, q, i + k * GROUP, length),)
         for k in vk.unroll(4):
             y[i + k * GROUP] = values[k]
     else:
         for k in range(4):
             if i + k * GROUP < count:
-                y[i + k * GROUP] = joined_at(p, q, i + k * GROUP, length)
+                y[i + k * GROUP] = cat_element_at(p, q, i + k * GROUP, length)
 
 
 @vk.kernel(groups=lambda y: vk.cdiv(y.shape[0] * (y.shape[1] // 4), GROUP), local=GROUP, debug=False)
-def joined_fours(p: vk.In[T, "A M"], q: vk.In[T, "A N"], y: vk.Out[T, "A L"]):
+def cat_vec4(p: vk.In[T, "A M"], q: vk.In[T, "A N"], y: vk.Out[T, "A L"]):
     """y[a] = p[a], then q[a], for rows whose lengths are multiples of four; a vec4 per invocation."""
-    i, fours = vk.global_id(0), y.shape[1] // 4
-    if i < y.shape[0] * fours:
-        line, four, first = i // fours, i % fours, p.shape[1] // 4
-        if four < first:
-            values = (p[line, 4 * four], p[line, 4 * four + 1], p[line, 4 * four + 2], p[line, 4 * four + 3])
+    i, vectors = vk.global_id(0), y.shape[1] // 4
+    if i < y.shape[0] * vectors:
+        line, vec4, first = i // vectors, i % vectors, p.shape[1] // 4
+        if vec4 < first:
+            values = (p[line, 4 * vec4], p[line, 4 * vec4 + 1], p[line, 4 * vec4 + 2], p[line, 4 * vec4 + 3])
         else:
-            at = four - first
+            at = vec4 - first
             values = (q[line, 4 * at], q[line, 4 * at + 1], q[line, 4 * at + 2], q[line, 4 * at + 3])
         for k in vk.unroll(4):
-            y[line, 4 * four + k] = values[k]
+            y[line, 4 * vec4 + k] = values[k]
 
 
-def join(p: DeviceArray, q: DeviceArray, y: DeviceArray) -> None:
+def cat_pair(p: DeviceArray, q: DeviceArray, y: DeviceArray) -> None:
     """y[a] = p[a], then q[a]: nonempty matrices of one type; y is in C order."""
     p, q, y = (DeviceArray(x.buffer, x.offset, _bits(x), x.shape, x.strides) for x in (p, q, y))
     whole = all(x.shape[1] % 4 == 0 and x.strides[1] == 1 for x in (p, q))
     if whole and math.prod(y.shape) >= 4 * GROUP:
-        joined_fours(p, q, y)
+        cat_vec4(p, q, y)
     else:
-        joined(p, q, DeviceArray(y.buffer, y.offset, y.dtype, (math.prod(y.shape),), (1,)))
+        cat_elements(p, q, DeviceArray(y.buffer, y.offset, y.dtype, (math.prod(y.shape),), (1,)))
 
 
 def _bits(x: DeviceArray) -> vk.DType:

@@ -12,7 +12,7 @@ from vkjit.runtime.device import DeviceArray
 
 from ..registry import device_class
 
-__all__ = ["backwards", "backwards_fours", "takes_fours", "triangle_fours"]
+__all__ = ["copy_reversed", "reverse_vec4", "supports_vec4", "triangle_vec4"]
 
 T = TypeVar("T", bound=vk.Element)
 
@@ -21,18 +21,18 @@ GROUP = 256
 
 
 @vk.kernel(groups=lambda y: (vk.cdiv(y.shape[1], 4 * GROUP), y.shape[0]), local=GROUP, debug=False)
-def backwards_fours(x: vk.In[T, "R C"], y: vk.Out[T, "R C"]):
+def reverse_vec4(x: vk.In[T, "R C"], y: vk.Out[T, "R C"]):
     """y[r, c] = x[r, C - 1 - c], four elements per invocation."""
-    four, row, count = vk.global_id(0), vk.global_id(1), y.shape[1] // 4
-    if four < count:
-        at = count - 1 - four
+    vec4, row, count = vk.global_id(0), vk.global_id(1), y.shape[1] // 4
+    if vec4 < count:
+        at = count - 1 - vec4
         values = (x[row, 4 * at + 3], x[row, 4 * at + 2], x[row, 4 * at + 1], x[row, 4 * at])
         for k in vk.unroll(4):
-            y[row, 4 * four + k] = values[k]
+            y[row, 4 * vec4 + k] = values[k]
 
 
 @vk.kernel(groups=lambda y: (vk.cdiv(y.shape[2], 4 * GROUP), y.shape[1], y.shape[0]), local=GROUP, debug=False)
-def triangle_fours(x: vk.In[T, "G M N"], y: vk.Out[T, "G M N"], diagonal: vk.i64, UPPER: vk.Const[bool]):
+def triangle_vec4(x: vk.In[T, "G M N"], y: vk.Out[T, "G M N"], diagonal: vk.i64, UPPER: vk.Const[bool]):
     """y = x on and above the diagonal (UPPER), or on and below it, else 0; four elements per invocation."""
     j, i, g = vk.global_id(0) * 4, vk.global_id(1), vk.global_id(2)
     if j < y.shape[2]:
@@ -45,7 +45,7 @@ def triangle_fours(x: vk.In[T, "G M N"], y: vk.Out[T, "G M N"], diagonal: vk.i64
             y[g, i, j + k] = vk.where(kept, values[k], T(0))
 
 
-def takes_fours(x: DeviceArray, y: DeviceArray) -> bool:
+def supports_vec4(x: DeviceArray, y: DeviceArray) -> bool:
     """True if a copy of x to y, of equal shape, can use the vec4 kernels: on a GPU, with rows that keep a workgroup busy."""
     last = len(y.shape) - 1
     if device_class(y.device) != "gpu" or x.dtype is not y.dtype or y.dtype.itemsize == 1:
@@ -54,10 +54,10 @@ def takes_fours(x: DeviceArray, y: DeviceArray) -> bool:
     return abs(x.strides[last]) == 1 and y.strides[last] == 1 and length % 4 == 0 and length >= 2 * GROUP
 
 
-def backwards(x: DeviceArray, y: DeviceArray) -> bool:
-    """Copy (rows, columns) from an x with column stride -1; return False if `backwards_fours` doesn't support it."""
-    if not takes_fours(x, y) or x.strides[1] != -1:
+def copy_reversed(x: DeviceArray, y: DeviceArray) -> bool:
+    """Copy (rows, columns) from an x with column stride -1; return False if `reverse_vec4` doesn't support it."""
+    if not supports_vec4(x, y) or x.strides[1] != -1:
         return False
     start = x.offset - (x.shape[1] - 1) * x.dtype.itemsize
-    backwards_fours(DeviceArray(x.buffer, start, x.dtype, x.shape, (x.strides[0], 1)), y)
+    reverse_vec4(DeviceArray(x.buffer, start, x.dtype, x.shape, (x.strides[0], 1)), y)
     return True

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import vkjit as vk
 
-__all__ = ["log_sum_exp", "variance", "variance_held"]
+__all__ = ["log_sum_exp", "variance", "variance_in_registers"]
 
 T = TypeVar("T", bound=vk.Element)
 U = TypeVar("U", bound=vk.Element)
@@ -74,10 +74,10 @@ def variance(S: Any) -> Any:
 
 
 @functools.cache
-def variance_held(S: Any) -> Any:
+def variance_in_registers(S: Any) -> Any:
     """Return a variant of `variance` that reads each row once, for contiguous rows whose length is a multiple of 4.
 
-    Each invocation keeps HELD vec4 of the row in registers.
+    In its kernel, each of SIZE invocations keeps VECTORS vec4s of the row in registers.
     """
 
     @vk.kernel(groups=lambda y: (y.shape[1], y.shape[0]), local=lambda SIZE: SIZE, debug=False)
@@ -89,21 +89,21 @@ def variance_held(S: Any) -> Any:
         SUM: vk.Const[Any],
         ROOT: vk.Const[bool],
         SIZE: vk.Const[int],
-        HELD: vk.Const[int],
+        VECTORS: vk.Const[int],
     ):
         wg, lane, b, a = vk.workgroup(), vk.i32(vk.local_id(0)), vk.group_id(0), vk.group_id(1)
         n = vk.i32(x.shape[2])
         held, total = (), ACC(0)
-        for i in vk.unroll(HELD):
+        for i in vk.unroll(VECTORS):
             r, values = (i * SIZE + lane) * 4, (ACC(0), ACC(0), ACC(0), ACC(0))
             if r < n:
                 values = (ACC(x[a, b, r]), ACC(x[a, b, r + 1]), ACC(x[a, b, r + 2]), ACC(x[a, b, r + 3]))
             held = held + (values,)
-        for i in vk.unroll(HELD):
+        for i in vk.unroll(VECTORS):
             total += (held[i][0] + held[i][1]) + (held[i][2] + held[i][3])
         center = wg.sum(total) / ACC(n)
         squares, error = SUM(0), SUM(0)
-        for i in vk.unroll(HELD):
+        for i in vk.unroll(VECTORS):
             if (i * SIZE + lane) * 4 < n:
                 for k in vk.unroll(4):
                     away = SUM(held[i][k] - center)

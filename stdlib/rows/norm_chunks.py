@@ -1,7 +1,10 @@
 """Normalization kernels for arrays of any size: chunk statistics, their combination, normalized values and gradients.
 
-Arrays are dense and flattened to one axis. The scalars of `norm.Rows` and `norm.Affine` map elements to statistics and
+Arrays are dense and flattened to one axis. The scalars of `norm.Rows` and `norm.AffineLayout` map elements to statistics and
 weights. Sizes have type I, i32 where all offsets fit. Statistics have type A, f32 or f64.
+
+The Consts WEIGHT and BIAS are true if there is a weight or bias; otherwise the array is a placeholder. CENTER is true if the
+mean is subtracted, and PER_ELEMENT is `norm.AffineLayout.per_element`.
 """
 
 from __future__ import annotations
@@ -11,8 +14,17 @@ from typing import TypeVar
 import vkjit as vk
 
 __all__ = [
-    "GROUP", "LOCAL", "combined_moments", "gradient_values", "moments_of_chunks", "moments_of_groups", "moved", "normalized",
-    "sums_of_chunks", "sums_of_columns", "sums_of_groups",
+    "GROUP",
+    "LOCAL",
+    "chunk_gradient_sums",
+    "chunk_moments",
+    "chunk_moments_workgroup",
+    "column_gradient_sums",
+    "combine_moments",
+    "gradient_values",
+    "normalize",
+    "row_gradient_sums",
+    "update_running",
 ]  # fmt: skip
 
 T = TypeVar("T", bound=vk.Element)
@@ -41,7 +53,7 @@ def chunk_bounds(chunk, outer, inner, outer_cut, inner_cut):
 
 
 @vk.kernel(groups=lambda mean: vk.cdiv(mean.shape[0] * mean.shape[1], LOCAL), local=LOCAL, debug=False)
-def moments_of_chunks(
+def chunk_moments(
     x: vk.In[T, "N"],
     mean: vk.Out[A, "rows chunks"],
     squares: vk.Out[A, "rows chunks"],
@@ -109,7 +121,7 @@ def sum_over(x, base, lane, rows, columns, outer_step, inner_step, center, A: vk
 
 
 @vk.kernel(groups=lambda mean: (mean.shape[0], mean.shape[1], 1), local=GROUP, debug=False)
-def moments_of_groups(
+def chunk_moments_workgroup(
     x: vk.In[T, "N"],
     mean: vk.Out[A, "rows chunks"],
     squares: vk.Out[A, "rows chunks"],
@@ -123,7 +135,7 @@ def moments_of_groups(
     CENTER: vk.Const[bool],
     NESTED: vk.Const[bool],
 ):
-    """Variant of `moments_of_chunks` with one workgroup per chunk."""
+    """Variant of `chunk_moments` with one workgroup per chunk."""
     wg, lane = vk.workgroup(), I(vk.local_id(0))
     row, chunk = I(vk.group_id(0)), I(vk.group_id(1))
     i0, rows, j0, columns = chunk_bounds(chunk, outer, inner, outer_cut, inner_cut)
@@ -140,7 +152,7 @@ def moments_of_groups(
 
 
 @vk.kernel(over="variance", debug=False)
-def combined_moments(
+def combine_moments(
     means: vk.In[A, "rows chunks"],
     squares: vk.In[A, "rows chunks"],
     mean: vk.Out[A, "rows"],
@@ -176,14 +188,14 @@ def combined_moments(
 
 
 @vk.kernel(over="running", debug=False)
-def moved(running: vk.InOut[T, "N"], found: vk.In[A, "N"], keep: A, take: A):
+def update_running(running: vk.InOut[T, "N"], found: vk.In[A, "N"], keep: A, take: A):
     """Update running statistics: running = keep * running + take * found."""
     i = vk.global_id(0)
     running[i] = T(keep * A(running[i]) + take * found[i])
 
 
 @vk.func
-def statistic(line, channels, stride, share, PER_ELEMENT: vk.Const[bool]):
+def statistic_index(line, channels, stride, share, PER_ELEMENT: vk.Const[bool]):
     """Return the index of the statistics of row `line`."""
     if PER_ELEMENT:
         return line
@@ -191,7 +203,7 @@ def statistic(line, channels, stride, share, PER_ELEMENT: vk.Const[bool]):
 
 
 @vk.kernel(groups=lambda lines, segments: vk.cdiv(int(lines) * int(segments), LOCAL), local=LOCAL, debug=False)
-def normalized(
+def normalize(
     x: vk.In[T, "N"],
     mean: vk.In[A, "S"],
     scale: vk.In[A, "S"],
@@ -216,7 +228,7 @@ def normalized(
     if line >= lines:
         return
     first = (e - line * segments) * SIZE
-    at = statistic(line, channels, stride, share, PER_ELEMENT)
+    at = statistic_index(line, channels, stride, share, PER_ELEMENT)
     center, factor = A(0), scale[at]
     if CENTER:
         center = mean[at]
@@ -237,7 +249,7 @@ def normalized(
 
 
 @vk.kernel(groups=lambda lines, chunks: vk.cdiv(int(lines) * int(chunks), LOCAL), local=LOCAL, debug=False)
-def sums_of_chunks(
+def chunk_gradient_sums(
     g: vk.In[T, "N"],
     x: vk.In[U, "N"],
     mean: vk.In[A, "S"],
@@ -262,7 +274,7 @@ def sums_of_chunks(
     if e >= lines * chunks:
         return
     line, chunk = e % lines, e // lines
-    at = statistic(line, channels, stride, share, PER_ELEMENT)
+    at = statistic_index(line, channels, stride, share, PER_ELEMENT)
     center = A(0)
     if CENTER:
         center = mean[at]
@@ -284,7 +296,7 @@ def sums_of_chunks(
 
 
 @vk.kernel(groups=lambda lines: int(lines), local=GROUP, debug=False)
-def sums_of_groups(
+def row_gradient_sums(
     g: vk.In[T, "N"],
     x: vk.In[U, "N"],
     mean: vk.In[A, "S"],
@@ -300,9 +312,9 @@ def sums_of_groups(
     WEIGHT: vk.Const[bool],
     CENTER: vk.Const[bool],
 ):
-    """Variant of `sums_of_chunks` with one workgroup per row."""
+    """Variant of `chunk_gradient_sums` with one workgroup per row."""
     wg, lane, line = vk.workgroup(), I(vk.local_id(0)), I(vk.group_id(0))
-    at = statistic(line, channels, stride, share, PER_ELEMENT)
+    at = statistic_index(line, channels, stride, share, PER_ELEMENT)
     center = A(0)
     if CENTER:
         center = mean[at]
@@ -320,7 +332,7 @@ def sums_of_groups(
 
 
 @vk.kernel(groups=lambda sums: (vk.cdiv(sums.shape[2], LOCAL), sums.shape[0], 1), local=LOCAL, debug=False)
-def sums_of_columns(
+def column_gradient_sums(
     g: vk.In[T, "lines length"],
     x: vk.In[U, "lines length"],
     mean: vk.In[A, "lines"],
@@ -375,7 +387,7 @@ def gradient_values(
     if line >= lines:
         return
     first = (e - line * segments) * SIZE
-    at = statistic(line, channels, stride, share, PER_ELEMENT)
+    at = statistic_index(line, channels, stride, share, PER_ELEMENT)
     center, offset, factor, rate = A(0), A(0), scale[at], slope[at] * over
     if CENTER:
         center, offset = mean[at], shift[at] * over

@@ -2,7 +2,8 @@
 
 Matrices have shape (lines, length): one row per line, normalized along its length, with weight and bias of shape
 (length,). The forward kernels also store the mean and 1 / standard deviation of each row, which the gradients take. On
-GPUs a workgroup of SIZE invocations keeps a row in registers, HELD elements per invocation, and reads it once.
+GPUs a workgroup of SIZE invocations keeps a row in registers, HELD elements per invocation, and reads it once. WEIGHT
+and BIAS are true if there is a weight or bias; otherwise the array is a placeholder. CENTER: the mean is subtracted.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import vkjit as vk
 
 from .norm_chunks import BLOCK, LOCAL
 
-__all__ = ["gradient_of_groups", "gradient_of_lines", "norm_of_groups", "norm_of_lines"]
+__all__ = ["gradient_per_invocation", "gradient_per_workgroup", "norm_per_invocation", "norm_per_workgroup"]
 
 T = TypeVar("T", bound=vk.Element)
 U = TypeVar("U", bound=vk.Element)
@@ -24,7 +25,7 @@ A = TypeVar("A", bound=vk.Element)
 
 
 @vk.kernel(groups=lambda x: vk.cdiv(x.shape[0], LOCAL), local=LOCAL, debug=False)
-def norm_of_lines(
+def norm_per_invocation(
     x: vk.In[T, "lines length"],
     weight: vk.In[W, "C"],
     bias: vk.In[B, "D"],
@@ -69,7 +70,7 @@ def norm_of_lines(
 
 
 @vk.kernel(groups=lambda x: x.shape[0], local=lambda SIZE: SIZE, debug=False)
-def norm_of_groups(
+def norm_per_workgroup(
     x: vk.In[T, "lines length"],
     weight: vk.In[W, "C"],
     bias: vk.In[B, "D"],
@@ -83,7 +84,7 @@ def norm_of_groups(
     HELD: vk.Const[int],
     SIZE: vk.Const[int],
 ):
-    """Variant of `norm_of_lines` with one workgroup per row."""
+    """Variant of `norm_per_invocation` with one workgroup per row."""
     wg, lane, line = vk.workgroup(), vk.i32(vk.local_id(0)), vk.i32(vk.group_id(0))
     length = vk.i32(x.shape[1])
     held, total = (), A(0)
@@ -116,7 +117,7 @@ def norm_of_groups(
 
 
 @vk.kernel(groups=lambda g: vk.cdiv(g.shape[0], LOCAL), local=LOCAL, debug=False)
-def gradient_of_lines(
+def gradient_per_invocation(
     g: vk.In[T, "lines length"],
     x: vk.In[U, "lines length"],
     mean: vk.In[A, "lines"],
@@ -156,7 +157,7 @@ def gradient_of_lines(
 
 
 @vk.kernel(groups=lambda g: g.shape[0], local=lambda SIZE: SIZE, debug=False)
-def gradient_of_groups(
+def gradient_per_workgroup(
     g: vk.In[T, "lines length"],
     x: vk.In[U, "lines length"],
     mean: vk.In[A, "lines"],
@@ -168,7 +169,7 @@ def gradient_of_groups(
     HELD: vk.Const[int],
     SIZE: vk.Const[int],
 ):
-    """Variant of `gradient_of_lines` with one workgroup per row."""
+    """Variant of `gradient_per_invocation` with one workgroup per row."""
     wg, lane, line = vk.workgroup(), vk.i32(vk.local_id(0)), vk.i32(vk.group_id(0))
     length = vk.i32(g.shape[1])
     center, factor = A(0), scale[line]

@@ -1,9 +1,10 @@
 """Reductions along the last of three axes: y[a, b] = FINISH(COMBINE over r of LOAD(x[a, b, r])).
 
 The caller reshapes arrays, of any strides, to three axes and chooses how elements are loaded, combined and finished,
-and the accumulator type ACC. The order of combination depends on the shape alone, so results are deterministic.
-`reduce_lines` reduces a row with one invocation, `reduce_rows` with one subgroup, `reduce_groups` and `reduce_lanes`
-with one workgroup: the former finishes with a tree in shared memory, the latter with subgroup shuffles.
+and the accumulator type ACC. LOAD takes elements converted to type IN, and accumulators start from INIT. The order of
+combination depends on the shape alone, so results are deterministic. `reduce_per_invocation` reduces a row with one
+invocation, `reduce_per_subgroup` with one subgroup, `reduce_per_workgroup` and `reduce_by_shuffles` with one
+workgroup: the former finishes with a tree in shared memory, the latter with subgroup shuffles.
 """
 
 from __future__ import annotations
@@ -13,8 +14,15 @@ from typing import Any, TypeVar
 import vkjit as vk
 
 __all__ = [
-    "GROUP", "reduce_groups", "reduce_lanes", "reduce_lines", "reduce_rows", "search_blocks", "search_lines", "search_pairs",
-    "search_rows",
+    "GROUP",
+    "arg_reduce_blocks",
+    "arg_reduce_partials",
+    "arg_reduce_per_invocation",
+    "arg_reduce_per_subgroup",
+    "reduce_by_shuffles",
+    "reduce_per_invocation",
+    "reduce_per_subgroup",
+    "reduce_per_workgroup",
 ]  # fmt: skip
 
 T = TypeVar("T", bound=vk.Element)
@@ -22,7 +30,7 @@ U = TypeVar("U", bound=vk.Element)
 
 GROUP = 256
 """Invocations of a workgroup that reduces one row."""
-ROUND = 4 * GROUP
+ELEMENTS_PER_ITERATION = 4 * GROUP
 """Elements that a workgroup loads per iteration."""
 
 
@@ -57,12 +65,12 @@ def product(x, y):
 
 
 @vk.func
-def either(x, y):
+def bitwise_or(x, y):
     return x | y
 
 
 @vk.func
-def both(x, y):
+def bitwise_and(x, y):
     return x & y
 
 
@@ -82,7 +90,7 @@ def finish_root(x, count):  # noqa: ARG001  # all finish functions have the same
 
 
 @vk.kernel(over="y", debug=False)
-def reduce_lines(
+def reduce_per_invocation(
     x: vk.In[T, "A B R"],
     y: vk.Out[U, "A B"],
     total: vk.i64,
@@ -94,7 +102,7 @@ def reduce_lines(
     ACC: vk.Const[Any],
     LIMIT: vk.Const[int],
 ):
-    """One invocation per row, with four accumulators; rows have at most LIMIT elements."""
+    """Reduce each row by one invocation, with four accumulators; rows have at most LIMIT elements."""
     b, a = vk.global_id(0), vk.global_id(1)
     n = vk.min(x.shape[2], LIMIT)
     whole = n // 4
@@ -111,13 +119,13 @@ def reduce_lines(
 
 
 @vk.func
-def four_neighbours(x, a, b, r):
+def load_vec4(x, a, b, r):
     """Return elements r to r + 3 of a row."""
     return x[a, b, r], x[a, b, r + 1], x[a, b, r + 2], x[a, b, r + 3]
 
 
 @vk.func
-def four_combined(
+def combine_vec4(
     sums,
     values,
     first: vk.Const[int],
@@ -134,7 +142,7 @@ def four_combined(
 
 
 @vk.kernel(groups=lambda y: (y.shape[1], y.shape[0]), local=GROUP, debug=False)
-def reduce_groups(
+def reduce_per_workgroup(
     x: vk.In[T, "A B R"],
     y: vk.Out[U, "A B"],
     total: vk.i64,
@@ -152,15 +160,18 @@ def reduce_groups(
     lane, b, a = vk.local_id(0), vk.group_id(0), vk.group_id(1)
     n = x.shape[2]
     sums = (ACC(INIT), ACC(INIT), ACC(INIT), ACC(INIT))
-    long, whole = n // (4 * ROUND) * (4 * ROUND), n // ROUND * ROUND
-    for start in range(0, long, 4 * ROUND):
-        fours = ()
+    long, whole = (
+        n // (4 * ELEMENTS_PER_ITERATION) * (4 * ELEMENTS_PER_ITERATION),
+        n // ELEMENTS_PER_ITERATION * ELEMENTS_PER_ITERATION,
+    )
+    for start in range(0, long, 4 * ELEMENTS_PER_ITERATION):
+        vectors = ()
         for q in vk.unroll(4):  # issue all loads before the first use
-            fours = fours + four_neighbours(x, a, b, start + q * ROUND + 4 * lane)
+            vectors = vectors + load_vec4(x, a, b, start + q * ELEMENTS_PER_ITERATION + 4 * lane)
         for q in vk.unroll(4):
-            sums = four_combined(sums, fours, 4 * q, LOAD, COMBINE, IN, ACC)
-    for start in range(long, whole, ROUND):
-        sums = four_combined(sums, four_neighbours(x, a, b, start + 4 * lane), 0, LOAD, COMBINE, IN, ACC)
+            sums = combine_vec4(sums, vectors, 4 * q, LOAD, COMBINE, IN, ACC)
+    for start in range(long, whole, ELEMENTS_PER_ITERATION):
+        sums = combine_vec4(sums, load_vec4(x, a, b, start + 4 * lane), 0, LOAD, COMBINE, IN, ACC)
     total_here = COMBINE(COMBINE(sums[0], sums[1]), COMBINE(sums[2], sums[3]))
     for r in range(whole + lane, n, GROUP):
         total_here = COMBINE(total_here, ACC(LOAD(IN(x[a, b, r]))))
@@ -177,7 +188,7 @@ def reduce_groups(
 
 
 @vk.kernel(groups=lambda y: (y.shape[1], y.shape[0]), local=lambda SIZE: SIZE, debug=False)
-def reduce_rows(
+def reduce_per_subgroup(
     x: vk.In[T, "A B R"],
     y: vk.Out[U, "A B"],
     total: vk.i64,
@@ -216,7 +227,7 @@ def reduce_rows(
 
 
 @vk.kernel(groups=lambda y: (y.shape[1], y.shape[0]), local=lambda LOCAL: LOCAL, debug=False)
-def reduce_lanes(
+def reduce_by_shuffles(
     x: vk.In[T, "A B R"],
     y: vk.Out[U, "A B"],
     total: vk.i64,
@@ -230,7 +241,7 @@ def reduce_lanes(
     DOUBLINGS: vk.Const[int],
     DEPTH: vk.Const[int],
 ):
-    """Variant of `reduce_groups` with LOCAL invocations per row, combined by shuffles in subgroups of 2**DOUBLINGS
+    """Variant of `reduce_per_workgroup` with LOCAL invocations per row, combined by shuffles in subgroups of 2**DOUBLINGS
     lanes.
 
     Shared memory combines the results of the subgroups. Each invocation has DEPTH vec4 loads in flight.
@@ -240,13 +251,13 @@ def reduce_lanes(
     sums = (ACC(INIT), ACC(INIT), ACC(INIT), ACC(INIT))
     long, whole = n // (4 * DEPTH * LOCAL) * (4 * DEPTH * LOCAL), n // (4 * LOCAL) * (4 * LOCAL)
     for start in range(0, long, 4 * DEPTH * LOCAL):
-        fours = ()
+        vectors = ()
         for q in vk.unroll(DEPTH):  # issue all loads before the first use
-            fours = fours + four_neighbours(x, a, b, start + q * (4 * LOCAL) + 4 * lane)
+            vectors = vectors + load_vec4(x, a, b, start + q * (4 * LOCAL) + 4 * lane)
         for q in vk.unroll(DEPTH):
-            sums = four_combined(sums, fours, 4 * q, LOAD, COMBINE, IN, ACC)
+            sums = combine_vec4(sums, vectors, 4 * q, LOAD, COMBINE, IN, ACC)
     for start in range(long, whole, 4 * LOCAL):
-        sums = four_combined(sums, four_neighbours(x, a, b, start + 4 * lane), 0, LOAD, COMBINE, IN, ACC)
+        sums = combine_vec4(sums, load_vec4(x, a, b, start + 4 * lane), 0, LOAD, COMBINE, IN, ACC)
     found = COMBINE(COMBINE(sums[0], sums[1]), COMBINE(sums[2], sums[3]))
     for r in range(whole + lane, n, LOCAL):
         found = COMBINE(found, ACC(LOAD(IN(x[a, b, r]))))
@@ -269,26 +280,28 @@ def reduce_lanes(
 
 
 @vk.func
-def greater(x, y):
+def replaces_maximum(x, y):
     """True if x replaces y as the maximum; NaN does unless y is NaN."""
     return (x > y) | ((x != x) & (y == y))
 
 
 @vk.func
-def smaller(x, y):
+def replaces_minimum(x, y):
     """True if x replaces y as the minimum; NaN does unless y is NaN."""
     return (x < y) | ((x != x) & (y == y))
 
 
 @vk.kernel(over="y", debug=False)
-def search_lines(
+def arg_reduce_per_invocation(
     x: vk.In[T, "A B R"],
     y: vk.Out[vk.i64, "A B"],
     TAKES: vk.Const[Any],
     IN: vk.Const[Any],
     LIMIT: vk.Const[int],
 ):
-    """y[a, b] = the first index of the extreme (TAKES: `greater` or `smaller`) of x[a, b, :], one invocation per row."""
+    """y[a, b] = the first index of the extreme (TAKES: `replaces_maximum` or `replaces_minimum`) of x[a, b, :], one
+    invocation per row.
+    """
     b, a = vk.global_id(0), vk.global_id(1)
     found = IN(x[a, b, 0])
     place = vk.i64(0)
@@ -301,14 +314,14 @@ def search_lines(
 
 
 @vk.func
-def better(value, place, found, at, TAKES: vk.Const[Any]):
+def better_pair(value, place, found, at, TAKES: vk.Const[Any]):
     """Return the better of two (value, index) pairs; of equal values the one with the lower index."""
     takes = TAKES(value, found) | (~TAKES(found, value) & (place < at))
     return vk.where(takes, value, found), vk.where(takes, place, at)
 
 
 @vk.kernel(groups=lambda y: (y.shape[1], y.shape[0]), local=lambda SIZE: SIZE, debug=False)
-def search_rows(
+def arg_reduce_per_subgroup(
     x: vk.In[T, "A B R"],
     y: vk.Out[vk.i64, "A B"],
     TAKES: vk.Const[Any],
@@ -316,17 +329,19 @@ def search_rows(
     SIZE: vk.Const[int],
     DOUBLINGS: vk.Const[int],
 ):
-    """Variant of `search_lines` with one subgroup of SIZE = 2**DOUBLINGS invocations per contiguous row and vec4 loads."""
+    """Variant of `arg_reduce_per_invocation` with one subgroup of SIZE = 2**DOUBLINGS invocations per contiguous row
+    and vec4 loads.
+    """
     lanes, lane, b, a = vk.subgroup(), vk.i32(vk.local_id(0)), vk.group_id(0), vk.group_id(1)
     n = vk.i32(x.shape[2])
     found, at = IN(x[a, b, 0]), vk.i32(0)
     whole = n // (16 * SIZE) * (16 * SIZE)
     for start in range(0, whole, 16 * SIZE):
-        fours = ()
+        vectors = ()
         for q in vk.unroll(4):  # issue all loads before the first use
-            fours = fours + four_neighbours(x, a, b, start + q * (4 * SIZE) + 4 * lane)
+            vectors = vectors + load_vec4(x, a, b, start + q * (4 * SIZE) + 4 * lane)
         for q in vk.unroll(16):
-            value, place = IN(fours[q]), start + q // 4 * (4 * SIZE) + 4 * lane + q % 4
+            value, place = IN(vectors[q]), start + q // 4 * (4 * SIZE) + 4 * lane + q % 4
             takes = TAKES(value, found)
             found = vk.where(takes, value, found)
             at = vk.where(takes, place, at)
@@ -337,13 +352,13 @@ def search_rows(
         at = vk.where(takes, place, at)
     for k in vk.unroll(DOUBLINGS):
         value, place = lanes.shuffle_xor(found, 1 << k), lanes.shuffle_xor(at, 1 << k)
-        found, at = better(value, place, found, at, TAKES)
+        found, at = better_pair(value, place, found, at, TAKES)
     if lane == 0:
         y[a, b] = vk.i64(at)
 
 
 @vk.kernel(over="y", debug=False)
-def search_blocks(
+def arg_reduce_blocks(
     x: vk.In[T, "L N"],
     best: vk.Out[T, "L S P"],
     y: vk.Out[vk.i64, "L S P"],
@@ -380,7 +395,7 @@ def search_blocks(
 
 
 @vk.kernel(over="y", debug=False)
-def search_pairs(
+def arg_reduce_partials(
     x: vk.In[T, "L N"],
     places: vk.In[vk.i64, "L N"],
     best: vk.Out[T, "L P"],
@@ -389,7 +404,7 @@ def search_pairs(
     IN: vk.Const[Any],
     LIMIT: vk.Const[int],
 ):
-    """Variant of `search_blocks` for one block of its results: indices are taken from `places`, the lowest among equal
+    """Variant of `arg_reduce_blocks` for one block of its results: indices are taken from `places`, the lowest among equal
     extremes.
     """
     p, line = vk.global_id(0), vk.global_id(1)

@@ -1,7 +1,7 @@
 """Softmax and log-softmax along one axis, and their gradients.
 
 Arrays are dense, viewed as (outer, C, inner); the `outer * inner` rows run along the middle axis. Sums are in f32 (f64
-for f64). Long rows are split into chunks: `statistics` computes each chunk's maximum m and the sum s of exp(x - m), and
+for f64). Long rows are split into chunks: `chunk_statistics` computes each chunk's maximum m and the sum s of exp(x - m), and
 each reader combines the chunks in order. On GPUs rows along the last axis are processed by workgroups, which read them
 once if they fit into registers.
 """
@@ -14,10 +14,20 @@ from typing import TypeVar
 import vkjit as vk
 from vkjit.runtime.device import DeviceArray
 
-from ..partial_sums import accumulator, scratch
-from ..registry import CPU_LOOP, choose, device_class, variant
+from ..partial_sums import accumulator_type, scratch
+from ..registry import MAX_CPU_ITERATIONS, choose, device_class, variant
 
-__all__ = ["GROUP", "Rows", "by_groups", "chunk_length", "combined", "gradient", "matrix", "row_statistics", "softmax"]
+__all__ = [
+    "GROUP",
+    "Rows",
+    "chunk_length",
+    "combine_chunks",
+    "gradient",
+    "matrix",
+    "row_statistics",
+    "softmax",
+    "use_workgroups",
+]
 
 T = TypeVar("T", bound=vk.Element)
 U = TypeVar("U", bound=vk.Element)
@@ -33,21 +43,21 @@ BLOCK = 32
 """Terms that are summed before the partial sum is added to the total: rounding error grows with the number of blocks
 only.
 """
-MOST_HELD = 32
+MAX_ELEMENTS_PER_INVOCATION = 32
 """Maximum number of elements of a row that an invocation of a workgroup keeps in registers."""
-MOST_VECTORS = MOST_HELD // 4
+MAX_VECTORS_PER_INVOCATION = MAX_ELEMENTS_PER_INVOCATION // 4
 
 
 def chunk_length(rows: Rows) -> int:
     """Return the chunk length that keeps loops short and yields enough chunks for all threads."""
     count, length = rows[0] * rows[2], rows[1]
     target = max(256, vk.cdiv(count * length, 256))
-    chosen = max(1, min(length, CPU_LOOP // 2, target))
+    chosen = max(1, min(length, MAX_CPU_ITERATIONS // 2, target))
     return chosen + chosen % 2 if chosen < length else chosen  # even, for two-element words
 
 
 @vk.func
-def combined(m, s, row, chunks):
+def combine_chunks(m, s, row, chunks):
     """Combine the chunks of a row into (maximum, sum of exp(x - maximum)).
 
     The sum is NaN if the row contains NaN or only -inf.
@@ -62,7 +72,9 @@ def combined(m, s, row, chunks):
 
 
 @vk.kernel(groups=lambda m: vk.cdiv(m.shape[0] * m.shape[1], LOCAL), local=LOCAL, debug=False)
-def statistics(x: vk.In[T, "outer C inner"], m: vk.Out[A, "rows chunks"], s: vk.Out[A, "rows chunks"], length: vk.i32):
+def chunk_statistics(
+    x: vk.In[T, "outer C inner"], m: vk.Out[A, "rows chunks"], s: vk.Out[A, "rows chunks"], length: vk.i32
+):
     """m = the maximum and s = the sum of exp(x - m) over each chunk of `length` elements of a row. s is 0 for chunks of
     only -inf.
     """
@@ -88,7 +100,7 @@ def statistics(x: vk.In[T, "outer C inner"], m: vk.Out[A, "rows chunks"], s: vk.
 
 
 @vk.kernel(groups=lambda m: vk.cdiv(m.shape[0] * m.shape[1], LOCAL), local=LOCAL, debug=False)
-def normalized(
+def normalize(
     x: vk.In[T, "outer C inner"],
     m: vk.In[A, "rows chunks"],
     s: vk.In[A, "rows chunks"],
@@ -96,14 +108,14 @@ def normalized(
     length: vk.i32,
     LOG: vk.Const[bool],
 ):
-    """y = the softmax of each row, or with LOG its logarithm, from the results of `statistics`."""
+    """y = the softmax of each row, or with LOG its logarithm, from the results of `chunk_statistics`."""
     e = vk.global_id(0)
     if e >= m.shape[0] * m.shape[1]:
         return
     row, chunk = e // m.shape[1], e % m.shape[1]
     i, k = row // x.shape[2], row % x.shape[2]
     first = chunk * length
-    top, total = combined(m, s, row, m.shape[1])
+    top, total = combine_chunks(m, s, row, m.shape[1])
     factor, offset = 1 / total, vk.log(total)
     for j in range(vk.min(x.shape[1] - first, length)):
         value = A(x[i, first + j, k]) - top
@@ -172,22 +184,22 @@ def gradient_rows(
 
 
 @vk.func
-def halves(word):
+def unpack_f32x2(word):
     """Unpack the two f32 of a 64-bit word."""
     return vk.bitcast(vk.f32, vk.u32(word)), vk.bitcast(vk.f32, vk.u32(word >> 32))
 
 
 @vk.func
-def joined(low, high):
+def pack_f32x2(low, high):
     """Pack two f32 into a 64-bit word."""
     return vk.u64(vk.bitcast(vk.u32, low)) | (vk.u64(vk.bitcast(vk.u32, high)) << 32)
 
 
 @vk.kernel(groups=lambda m: vk.cdiv(m.shape[0] * m.shape[1], LOCAL), local=LOCAL, debug=False)
-def statistics_of_words(
+def chunk_statistics_f32x2(
     x: vk.In[vk.u64, "rows words"], m: vk.Out[vk.f32, "rows chunks"], s: vk.Out[vk.f32, "rows chunks"], length: vk.i32
 ):
-    """Variant of `statistics` for two-element words; `length` counts words."""
+    """Variant of `chunk_statistics` for two-element words; `length` counts words."""
     e = vk.i32(vk.global_id(0))
     if e >= m.shape[0] * m.shape[1]:
         return
@@ -196,14 +208,14 @@ def statistics_of_words(
     trips = vk.min(vk.i32(x.shape[1]) - first, length)
     top = vk.f32(-math.inf)
     for j in range(trips):
-        low, high = halves(x[row, first + j])
+        low, high = unpack_f32x2(x[row, first + j])
         top = vk.max(top, vk.max(low, high))
     shift = vk.where(top == -math.inf, 0, top)
     total = vk.f32(0)
     for b in range(vk.cdiv(trips, BLOCK)):
         part = vk.f32(0)
         for j in range(b * BLOCK, vk.min((b + 1) * BLOCK, trips)):
-            low, high = halves(x[row, first + j])
+            low, high = unpack_f32x2(x[row, first + j])
             part += vk.exp(low - shift) + vk.exp(high - shift)
         total += part
     m[row, chunk] = top
@@ -211,7 +223,7 @@ def statistics_of_words(
 
 
 @vk.kernel(groups=lambda m: vk.cdiv(m.shape[0] * m.shape[1], LOCAL), local=LOCAL, debug=False)
-def normalized_of_words(
+def normalize_f32x2(
     x: vk.In[vk.u64, "rows words"],
     m: vk.In[vk.f32, "rows chunks"],
     s: vk.In[vk.f32, "rows chunks"],
@@ -219,27 +231,27 @@ def normalized_of_words(
     length: vk.i32,
     LOG: vk.Const[bool],
 ):
-    """Variant of `normalized` for two-element words; `length` counts words."""
+    """Variant of `normalize` for two-element words; `length` counts words."""
     e = vk.i32(vk.global_id(0))
     if e >= m.shape[0] * m.shape[1]:
         return
     row, chunk = e // vk.i32(m.shape[1]), e % vk.i32(m.shape[1])
     first = chunk * length
-    top, total = combined(m, s, row, m.shape[1])
+    top, total = combine_chunks(m, s, row, m.shape[1])
     factor, offset = 1 / total, vk.log(total)
     for j in range(vk.min(vk.i32(x.shape[1]) - first, length)):
-        low, high = halves(x[row, first + j])
+        low, high = unpack_f32x2(x[row, first + j])
         if LOG:
-            y[row, first + j] = joined(low - top - offset, high - top - offset)
+            y[row, first + j] = pack_f32x2(low - top - offset, high - top - offset)
         else:
-            y[row, first + j] = joined(vk.exp(low - top) * factor, vk.exp(high - top) * factor)
+            y[row, first + j] = pack_f32x2(vk.exp(low - top) * factor, vk.exp(high - top) * factor)
 
 
 # -- rows along the last axis, one workgroup per row or chunk
 
 
 @vk.kernel(groups=lambda x: x.shape[0], local=lambda SIZE: SIZE, debug=False)
-def held_rows(
+def softmax_in_registers(
     x: vk.In[T, "R C"],
     y: vk.Out[R, "R C"],
     HELD: vk.Const[int],
@@ -283,8 +295,8 @@ def held_rows(
 
 
 @vk.kernel(groups=lambda m: (m.shape[0], m.shape[1], 1), local=GROUP, debug=False)
-def statistics_of_groups(x: vk.In[T, "R C"], m: vk.Out[A, "R chunks"], s: vk.Out[A, "R chunks"], length: vk.i32):
-    """Variant of `statistics` with one workgroup per chunk: an online softmax that reads the chunk once."""
+def online_statistics(x: vk.In[T, "R C"], m: vk.Out[A, "R chunks"], s: vk.Out[A, "R chunks"], length: vk.i32):
+    """Variant of `chunk_statistics` with one workgroup per chunk: an online softmax that reads the chunk once."""
     wg, lane = vk.workgroup(), vk.i32(vk.local_id(0))
     row, chunk = vk.group_id(0), vk.group_id(1)
     first = vk.i32(chunk) * length
@@ -303,7 +315,7 @@ def statistics_of_groups(x: vk.In[T, "R C"], m: vk.Out[A, "R chunks"], s: vk.Out
 
 
 @vk.kernel(groups=lambda g: g.shape[0], local=lambda SIZE: SIZE, debug=False)
-def gradient_of_groups(
+def gradient_in_registers(
     g: vk.In[T, "R C"],
     y: vk.In[U, "R C"],
     z: vk.Out[R, "R C"],
@@ -313,7 +325,7 @@ def gradient_of_groups(
     A: vk.Const[object],
     EACH: vk.Const[int] = 1,
 ):
-    """Gradient of (log-)softmax by one workgroup per row, which keeps the row in registers as `held_rows` does."""
+    """Gradient of (log-)softmax by one workgroup per row, which keeps the row in registers as `softmax_in_registers` does."""
     wg, lane, row = vk.workgroup(), vk.i32(vk.local_id(0)) * EACH, vk.i32(vk.group_id(0))
     length = vk.i32(g.shape[1])
     slopes, results, total = (), (), A(0)
@@ -343,7 +355,7 @@ def gradient_of_groups(
 
 
 @vk.kernel(groups=lambda x, chunks: (x.shape[0], chunks, 1), local=GROUP, debug=False)
-def normalized_of_groups(
+def normalize_workgroup(
     x: vk.In[T, "R C"],
     m: vk.In[A, "R parts"],
     s: vk.In[A, "R parts"],
@@ -352,10 +364,10 @@ def normalized_of_groups(
     chunks: vk.i32,  # noqa: ARG001  # used by the grid size
     LOG: vk.Const[bool],
 ):
-    """Variant of `normalized` with one workgroup per chunk."""
+    """Variant of `normalize` with one workgroup per chunk."""
     lane, row = vk.i32(vk.local_id(0)), vk.group_id(0)
     first = vk.i32(vk.group_id(1)) * length
-    top, total = combined(m, s, row, m.shape[1])
+    top, total = combine_chunks(m, s, row, m.shape[1])
     factor, offset = 1 / total, vk.log(total)
     for j in range(first + lane, vk.min(first + length, vk.i32(x.shape[1])), GROUP):
         value = A(x[row, j]) - top
@@ -368,18 +380,18 @@ def normalized_of_groups(
 # -- launching
 
 
-def held_by(length: int) -> tuple[int, int, int] | None:
+def register_plan(length: int) -> tuple[int, int, int] | None:
     """Return (vectors per invocation, invocations, elements per vector) of a workgroup that keeps a row in registers.
 
     None if the row is too long.
     """
-    if length % 4 == 0 and 128 <= length <= 4 * MOST_VECTORS * 512:
+    if length % 4 == 0 and 128 <= length <= 4 * MAX_VECTORS_PER_INVOCATION * 512:
         vectors = length // 4
         size = next((n for n in (32, 64, 128, 256) if vectors <= 4 * n), 512)
         return vk.cdiv(vectors, size), size, 4
     size = next((n for n, limit in ((32, 128), (64, 512), (128, 2048), (256, 8192)) if length <= limit), 512)
     held = vk.cdiv(length, size)
-    return (held, size, 1) if held <= MOST_HELD else None
+    return (held, size, 1) if held <= MAX_ELEMENTS_PER_INVOCATION else None
 
 
 def matrix(x: DeviceArray) -> DeviceArray:
@@ -388,22 +400,22 @@ def matrix(x: DeviceArray) -> DeviceArray:
 
 
 def row_statistics(x: DeviceArray) -> tuple[DeviceArray, DeviceArray, int]:
-    """Return m and s of `statistics`, of shape (outer * inner, chunks), and the chunk length. x: (outer, C, inner)."""
+    """Return m and s of `chunk_statistics`, of shape (outer * inner, chunks), and the chunk length. x: (outer, C, inner)."""
     rows: Rows = x.shape
-    groups = by_groups(x)
-    length = group_length(rows) if groups else chunk_length(rows)
-    shape, dtype = (rows[0] * rows[2], vk.cdiv(rows[1], length)), accumulator(x.dtype)
+    groups = use_workgroups(x)
+    length = workgroup_chunk_length(rows) if groups else chunk_length(rows)
+    shape, dtype = (rows[0] * rows[2], vk.cdiv(rows[1], length)), accumulator_type(x.dtype)
     m, s = scratch(shape, dtype, x.device), scratch(shape, dtype, x.device)
     if groups:
-        statistics_of_groups(matrix(x), m, s, length)
-    elif in_words(x):
-        statistics_of_words(words_of(x), m, s, length // 2)
+        online_statistics(matrix(x), m, s, length)
+    elif use_f32x2(x):
+        chunk_statistics_f32x2(as_f32x2(x), m, s, length // 2)
     else:
-        statistics(x, m, s, length)
+        chunk_statistics(x, m, s, length)
     return m, s, length
 
 
-def in_words(*arrays: DeviceArray) -> bool:
+def use_f32x2(*arrays: DeviceArray) -> bool:
     """True if the rows can be accessed as two-element words: on software drivers, for aligned rows of an even number of
     f32.
     """
@@ -417,18 +429,18 @@ def in_words(*arrays: DeviceArray) -> bool:
     )
 
 
-def words_of(x: DeviceArray) -> DeviceArray:
+def as_f32x2(x: DeviceArray) -> DeviceArray:
     """View rows (outer, C, 1) of f32 as (outer, C / 2) words."""
     words = x.shape[1] // 2
     return DeviceArray(x.buffer, x.offset, vk.u64, (x.shape[0], words), (words, 1))
 
 
-def by_groups(x: DeviceArray) -> bool:
+def use_workgroups(x: DeviceArray) -> bool:
     """True if workgroups process the rows of x (outer, C, inner): on GPUs, for long rows along the last axis."""
     return device_class(x.device) == "gpu" and x.shape[2] == 1 and x.shape[1] >= GROUP // 4
 
 
-def group_length(rows: Rows) -> int:
+def workgroup_chunk_length(rows: Rows) -> int:
     """Return the chunk length for workgroups."""
     return min(rows[1], max(4096, vk.cdiv(rows[0] * rows[1], 1024)))
 
@@ -448,37 +460,37 @@ def gradient(g: DeviceArray, y: DeviceArray, z: DeviceArray, *, log: bool) -> No
 @variant("softmax", "cpu")
 def _softmax_chunks(x: DeviceArray, y: DeviceArray, log: bool) -> None:
     m, s, length = row_statistics(x)
-    if in_words(x, y):
-        normalized_of_words(words_of(x), m, s, words_of(y), length // 2, log)
+    if use_f32x2(x, y):
+        normalize_f32x2(as_f32x2(x), m, s, as_f32x2(y), length // 2, log)
     else:
-        normalized(x, m, s, y, length, log)
+        normalize(x, m, s, y, length, log)
 
 
 @variant("softmax", "gpu")
 def _softmax_groups(x: DeviceArray, y: DeviceArray, log: bool) -> None:
-    held = held_by(x.shape[1])
-    if not by_groups(x) and x.shape[2] != 1:
+    held = register_plan(x.shape[1])
+    if not use_workgroups(x) and x.shape[2] != 1:
         _softmax_chunks(x, y, log)
     elif held is not None:
-        held_rows(matrix(x), matrix(y), *held[:2], log, accumulator(x.dtype), held[2])
+        softmax_in_registers(matrix(x), matrix(y), *held[:2], log, accumulator_type(x.dtype), held[2])
     else:
         m, s, length = row_statistics(x)
-        normalized_of_groups(matrix(x), m, s, matrix(y), length, m.shape[1], log)
+        normalize_workgroup(matrix(x), m, s, matrix(y), length, m.shape[1], log)
 
 
 @variant("softmax_gradient", "cpu")
 def _gradient_chunks(g: DeviceArray, y: DeviceArray, z: DeviceArray, log: bool) -> None:
     rows: Rows = g.shape
     length = chunk_length(rows)
-    s = scratch((rows[0] * rows[2], vk.cdiv(rows[1], length)), accumulator(g.dtype), g.device)
+    s = scratch((rows[0] * rows[2], vk.cdiv(rows[1], length)), accumulator_type(g.dtype), g.device)
     gradient_sums(g, y, s, length, log)
     gradient_rows(g, y, s, z, length, log)
 
 
 @variant("softmax_gradient", "gpu")
 def _gradient_groups(g: DeviceArray, y: DeviceArray, z: DeviceArray, log: bool) -> None:
-    held = held_by(g.shape[1])
+    held = register_plan(g.shape[1])
     if g.shape[2] == 1 and held is not None:
-        gradient_of_groups(matrix(g), matrix(y), matrix(z), *held[:2], log, accumulator(g.dtype), held[2])
+        gradient_in_registers(matrix(g), matrix(y), matrix(z), *held[:2], log, accumulator_type(g.dtype), held[2])
     else:
         _gradient_chunks(g, y, z, log)

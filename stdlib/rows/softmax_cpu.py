@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 
 import vkjit as vk
 
-__all__ = ["MOST_HELD", "gradient_of_lines", "held_for", "softmax_of_lines"]
+__all__ = ["MAX_ELEMENTS_PER_INVOCATION", "elements_per_invocation", "gradient_per_subgroup", "softmax_per_subgroup"]
 
 T = TypeVar("T", bound=vk.Element)
 U = TypeVar("U", bound=vk.Element)
 R = TypeVar("R", bound=vk.Element)
 
-MOST_HELD = 1024
+MAX_ELEMENTS_PER_INVOCATION = 1024
 """Maximum number of elements of a row that an invocation keeps: 64 KiB for a vector of 16 f32."""
 
 
@@ -28,7 +28,7 @@ def larger(x, y):
 
 
 @vk.kernel(groups=lambda x: x.shape[0], local=lambda SIZE: SIZE, debug=False)
-def softmax_of_lines(
+def softmax_per_subgroup(
     x: vk.In[T, "lines length"],
     y: vk.Out[R, "lines length"],
     ACC: vk.Const[Any],
@@ -71,7 +71,7 @@ def softmax_of_lines(
 
 
 @vk.kernel(groups=lambda g: g.shape[0], local=lambda SIZE: SIZE, debug=False)
-def gradient_of_lines(
+def gradient_per_subgroup(
     g: vk.In[T, "lines length"],
     y: vk.In[U, "lines length"],
     z: vk.Out[R, "lines length"],
@@ -96,6 +96,9 @@ def gradient_of_lines(
             z[line, j] = R((ACC(g[line, j]) - total) * ACC(y[line, j]))
 
 
-def held_for(length: int, size: int) -> int:
-    """Return HELD for rows of `length` elements: a power of two, so that few specializations serve all lengths."""
+def elements_per_invocation(length: int, size: int) -> int:
+    """Return the number of elements of a row that each of the `size` invocations of a subgroup keeps in registers (HELD).
+
+    It is a power of two, so that few specializations serve all values of `length`, the elements of a row.
+    """
     return max(4, 1 << (vk.cdiv(length, size) - 1).bit_length())

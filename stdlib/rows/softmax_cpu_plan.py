@@ -7,8 +7,8 @@ Importing the module registers the variants.
 from __future__ import annotations
 
 from vkjit.runtime.device import DeviceArray
-from vkjit.stdlib.partial_sums import accumulator
-from vkjit.stdlib.registry import as_class, variant
+from vkjit.stdlib.partial_sums import accumulator_type
+from vkjit.stdlib.registry import forcing_class, variant
 from vkjit.stdlib.rows import softmax as rows, softmax_cpu as lines
 
 __all__: list[str] = []
@@ -17,11 +17,11 @@ __all__: list[str] = []
 @variant("softmax", "llvm-cpu")
 def _softmax(x: DeviceArray, y: DeviceArray, log: bool) -> None:
     size = x.device.caps.subgroup_size
-    held = lines.held_for(x.shape[1], size)
-    if x.shape[2] == 1 and held <= lines.MOST_HELD:
-        lines.softmax_of_lines(rows.matrix(x), rows.matrix(y), accumulator(x.dtype), size, held, log)
+    held = lines.elements_per_invocation(x.shape[1], size)
+    if x.shape[2] == 1 and held <= lines.MAX_ELEMENTS_PER_INVOCATION:
+        lines.softmax_per_subgroup(rows.matrix(x), rows.matrix(y), accumulator_type(x.dtype), size, held, log)
         return
-    with as_class("gpu"):
+    with forcing_class("gpu"):
         rows.softmax(x, y, log=log)
 
 
@@ -30,7 +30,7 @@ def _softmax_gradient(g: DeviceArray, y: DeviceArray, z: DeviceArray, log: bool)
     if g.shape[2] == 1:
         size = g.device.caps.subgroup_size
         matrices = (rows.matrix(array) for array in (g, y, z))
-        lines.gradient_of_lines(*matrices, accumulator(g.dtype), size, log)
+        lines.gradient_per_subgroup(*matrices, accumulator_type(g.dtype), size, log)
         return
-    with as_class("gpu"):
+    with forcing_class("gpu"):
         rows.gradient(g, y, z, log=log)

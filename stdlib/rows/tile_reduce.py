@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 import vkjit as vk
 from vkjit.dtypes import DType
 
-__all__ = ["arg_reduce", "blocks", "reduce", "rest", "scan"]
+__all__ = ["arg_reduce", "identity", "reduce", "scan", "tile_shape"]
 
 T = TypeVar("T", bound=vk.Element)
 U = TypeVar("U", bound=vk.Element)
 
 
-def rest(op: str, dtype: DType) -> Any:
+def identity(op: str, dtype: DType) -> Any:
     """Return the identity of an operation for an element type."""
     if op in ("sum", "prod"):
         return 0 if op == "sum" else 1
@@ -28,7 +28,7 @@ def rest(op: str, dtype: DType) -> Any:
     return low + (1 << dtype.bits) - 1 if op == "min" else low
 
 
-def blocks(lines: int, length: int) -> tuple[int, int]:
+def tile_shape(lines: int, length: int) -> tuple[int, int]:
     """Return (BR, BB) for `lines` rows of `length` elements: up to 2048 elements, longer along the axis if rows are
     few.
     """
@@ -41,7 +41,7 @@ def _groups(x: Any, AXIS: int, BB: int) -> tuple[int, int]:
 
 
 @vk.func
-def joined(a, b, OP: vk.Const[str]):
+def combine(a, b, OP: vk.Const[str]):
     """Combine two elements."""
     if OP == "sum":
         return a + b
@@ -51,14 +51,14 @@ def joined(a, b, OP: vk.Const[str]):
 
 
 @vk.func
-def takes(a, b, OP: vk.Const[str]):
+def replaces_extreme(a, b, OP: vk.Const[str]):
     """True if a replaces b as the extreme; NaN does unless b is NaN."""
     better = a < b if OP == "min" else a > b
     return better | ((a != a) & (b == b))
 
 
 @vk.func
-def along(wg, t, axis: vk.Const[int], OP: vk.Const[str]):
+def reduce_tile(wg, t, axis: vk.Const[int], OP: vk.Const[str]):
     """Reduce a tile along an axis."""
     if OP == "sum":
         return wg.sum(t, axis=axis)
@@ -73,18 +73,18 @@ def reduce(
     y: vk.Out[U, "A L"],
     AXIS: vk.Const[int],
     OP: vk.Const[str],
-    REST: vk.Const[Any],
+    IDENTITY: vk.Const[Any],
     ACC: vk.Const[Any],
     BR: vk.Const[int] = 32,
     BB: vk.Const[int] = 32,
 ) -> None:
     """y = the reduction along the axis."""
     wg, a, b = vk.workgroup(), vk.group_id(1), vk.group_id(0) * BB
-    acc = wg.full((BR, BB) if AXIS == 1 else (BB, BR), ACC(REST), ACC)
+    acc = wg.full((BR, BB) if AXIS == 1 else (BB, BR), ACC(IDENTITY), ACC)
     for r in range(0, x.shape[AXIS], BR):
         part = x[a, r : r + BR, b : b + BB] if AXIS == 1 else x[a, b : b + BB, r : r + BR]
-        acc = joined(acc, ACC(wg.load(part, pad=REST)), OP)
-    wg.store(y[a, b : b + BB], along(wg, acc, AXIS - 1, OP))
+        acc = combine(acc, ACC(wg.load(part, pad=IDENTITY)), OP)
+    wg.store(y[a, b : b + BB], reduce_tile(wg, acc, AXIS - 1, OP))
 
 
 @vk.kernel(groups=_groups, local=128)
@@ -93,7 +93,7 @@ def arg_reduce(
     y: vk.Out[U, "A L"],
     AXIS: vk.Const[int],
     OP: vk.Const[str],
-    REST: vk.Const[Any],
+    IDENTITY: vk.Const[Any],
     ACC: vk.Const[Any],
     BR: vk.Const[int] = 32,
     BB: vk.Const[int] = 32,
@@ -101,13 +101,13 @@ def arg_reduce(
     """y = the first index of the extreme (OP "min" or "max") along the axis, or of the first NaN if there is one."""
     wg, a, b = vk.workgroup(), vk.group_id(1), vk.group_id(0) * BB
     shape, line = ((BR, BB), wg.arange(BR)[:, None]) if AXIS == 1 else ((BB, BR), wg.arange(BR)[None, :])
-    best, place = wg.full(shape, ACC(REST), ACC), wg.zeros(shape, vk.i32)
+    best, place = wg.full(shape, ACC(IDENTITY), ACC), wg.zeros(shape, vk.i32)
     for r in range(0, x.shape[AXIS], BR):
         part = x[a, r : r + BR, b : b + BB] if AXIS == 1 else x[a, b : b + BB, r : r + BR]
-        t = ACC(wg.load(part, pad=REST))
-        better = takes(t, best, OP)
+        t = ACC(wg.load(part, pad=IDENTITY))
+        better = replaces_extreme(t, best, OP)
         best, place = vk.where(better, t, best), vk.where(better, vk.i32(r) + line, place)
-    found = along(wg, best, AXIS - 1, OP)
+    found = reduce_tile(wg, best, AXIS - 1, OP)
     found = found[None, :] if AXIS == 1 else found[:, None]
     same = (best == found) | ((best != best) & (found != found))
     wg.store(y[a, b : b + BB], U(wg.min(vk.where(same, place, 2147483647), axis=AXIS - 1)))
@@ -119,7 +119,7 @@ def scan(
     y: vk.Out[U, "A P Q"],
     AXIS: vk.Const[int],
     OP: vk.Const[str],
-    REST: vk.Const[Any],
+    IDENTITY: vk.Const[Any],
     ACC: vk.Const[Any],
     BR: vk.Const[int] = 32,
     BB: vk.Const[int] = 32,
@@ -127,10 +127,12 @@ def scan(
     """y = the inclusive scan along the axis."""
     wg, a, b = vk.workgroup(), vk.group_id(1), vk.group_id(0) * BB
     name = "add" if OP == "sum" else "mul" if OP == "prod" else OP
-    before = wg.full(BB, ACC(REST), ACC)
+    before = wg.full(BB, ACC(IDENTITY), ACC)
     for r in range(0, x.shape[AXIS], BR):
         part = x[a, r : r + BR, b : b + BB] if AXIS == 1 else x[a, b : b + BB, r : r + BR]
         target = y[a, r : r + BR, b : b + BB] if AXIS == 1 else y[a, b : b + BB, r : r + BR]
-        t = ACC(wg.load(part, pad=REST))
-        wg.store(target, joined(wg.scan(t, name, axis=AXIS - 1), before[None, :] if AXIS == 1 else before[:, None], OP))
-        before = joined(before, along(wg, t, AXIS - 1, OP), OP)
+        t = ACC(wg.load(part, pad=IDENTITY))
+        wg.store(
+            target, combine(wg.scan(t, name, axis=AXIS - 1), before[None, :] if AXIS == 1 else before[:, None], OP)
+        )
+        before = combine(before, reduce_tile(wg, t, AXIS - 1, OP), OP)

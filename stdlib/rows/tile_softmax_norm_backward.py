@@ -2,7 +2,7 @@
 
 Matrices are (R x C), C <= SIZE, SIZE a power of two; g is the gradient of a result of `tile_softmax_norm`. The kernels compute
 the gradient of the input. `norm_gradient` also stores the mean and 1 / standard deviation of each row, from which
-`norm_parameters` computes the gradients of weight and bias: sums over all rows, one block of columns per workgroup.
+`norm_parameter_gradients` computes the gradients of weight and bias: sums over all rows, one block of columns per workgroup.
 Sums are in the type of eps, mean and scale (of softmax in ACC).
 """
 
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import vkjit as vk
 
-__all__ = ["norm_gradient", "norm_parameters", "softmax_gradient"]
+__all__ = ["norm_gradient", "norm_parameter_gradients", "softmax_gradient"]
 
 T = TypeVar("T", bound=vk.Element)
 A = TypeVar("A", bound=vk.Element)
@@ -65,7 +65,7 @@ def norm_gradient(
 
 
 @vk.kernel(groups=lambda x, BC: vk.cdiv(x.shape[1], BC), local=128)
-def norm_parameters(
+def norm_parameter_gradients(
     g: vk.In[T, "R C"],
     x: vk.In[T, "R C"],
     mean: vk.In[A, "R"],

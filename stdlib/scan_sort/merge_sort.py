@@ -1,10 +1,12 @@
-"""Stable sorting along the last of two axes without shared memory or barriers, top-k of each row, and binary search.
+"""Stable sorting along the last of two axes, top-k of each row, and binary search.
 
-Kernels sort rows (L, N) together with the original indices of their elements. Elements are compared by keys, unsigned
-integers in the same order: KEY(x), or with DOWN its complement. NaN is the greatest, zeros of both signs are equal,
-equal elements keep their order. `count_ranks` sorts each block of a row by ranks: an element's rank is the number of
-elements before it. `merge_runs` merges pairs of adjacent sorted runs: an element's rank is its rank in its own run plus
-that in the other, found by binary search. `first_of_lines` finds the first k elements by one search each.
+The sorting kernels need no shared memory or barriers. They sort rows (L, N) together with the original indices of the
+elements: `places` holds those of the input x, `where` those of the result y. Elements are compared by keys: unsigned
+integers in the same order, KEY(x), or its complement to sort in descending order (Const DOWN). NaN is the greatest,
+zeros of both signs are equal, equal elements keep their order. `rank_sort_blocks` sorts each block of a row by ranks:
+an element's rank is the number of elements before it. `merge_runs` merges pairs of adjacent sorted runs: an element's
+rank is its rank in its own run plus that in the other, found by binary search. `top_k_per_workgroup` finds the first
+k elements one by one, each by a minimum over the workgroup.
 """
 
 from __future__ import annotations
@@ -14,8 +16,17 @@ from typing import Any, TypeVar
 import vkjit as vk
 
 __all__ = [
-    "count_ranks", "first_alone", "first_of_lines", "key_f32", "key_f64", "key_signed", "key_signed_long", "key_unsigned",
-    "key_unsigned_long", "merge_runs", "search_sorted",
+    "key_f32",
+    "key_f64",
+    "key_i64",
+    "key_signed",
+    "key_u64",
+    "key_unsigned",
+    "merge_runs",
+    "rank_sort_blocks",
+    "search_sorted",
+    "top_k_per_invocation",
+    "top_k_per_workgroup",
 ]  # fmt: skip
 
 T = TypeVar("T", bound=vk.Element)
@@ -23,7 +34,7 @@ U = TypeVar("U", bound=vk.Element)
 R = TypeVar("R", bound=vk.Element)
 
 GROUP = 64
-"""Invocations that share a block."""
+"""Invocations of the workgroup that sorts a block."""
 
 
 @vk.func
@@ -50,7 +61,7 @@ def key_signed(x):
 
 
 @vk.func
-def key_signed_long(x):
+def key_i64(x):
     """Return an order-preserving u64 key of an i64."""
     return vk.bitcast(vk.u64, x) ^ 0x8000000000000000
 
@@ -62,22 +73,22 @@ def key_unsigned(x):
 
 
 @vk.func
-def key_unsigned_long(x):
+def key_u64(x):
     """Return an order-preserving key of a u64: its value."""
     return x
 
 
 @vk.func
-def keyed(x, KEY, DOWN):
-    """Return the key of x, or with DOWN its complement, which orders descending."""
+def ordered_key(x, KEY, DESCENDING):
+    """Return the key of x, or if DESCENDING its complement, which reverses the order."""
     key = KEY(x)
-    if DOWN:
+    if DESCENDING:
         return ~key
     return key
 
 
 @vk.kernel(groups=lambda x, BLOCK: (vk.cdiv(x.shape[1], BLOCK), x.shape[0]), local=GROUP, debug=False)
-def count_ranks(
+def rank_sort_blocks(
     x: vk.In[T, "L N"],
     places: vk.In[vk.i32, "L N"],
     y: vk.Out[T, "L N"],
@@ -86,14 +97,17 @@ def count_ranks(
     KEY: vk.Const[Any],
     DOWN: vk.Const[bool],
 ):
-    """Sort blocks of BLOCK elements by counting ranks, one workgroup per block; a row's last block may be shorter."""
+    """Sort blocks of BLOCK elements by counting ranks, one workgroup per block.
+
+    A row's last block may be shorter. DOWN: sort in descending order.
+    """
     line, begin = vk.group_id(1), vk.group_id(0) * BLOCK
     count = vk.i32(vk.min(x.shape[1] - begin, BLOCK))
     for i in range(vk.i32(vk.local_id(0)), count, GROUP):
-        value = keyed(x[line, begin + i], KEY, DOWN)
+        value = ordered_key(x[line, begin + i], KEY, DOWN)
         rank = vk.i32(0)
         for q in range(count):
-            other = keyed(x[line, begin + q], KEY, DOWN)
+            other = ordered_key(x[line, begin + q], KEY, DOWN)
             ahead = (other < value) | ((q < i) & (other == value))
             rank += vk.where(ahead, 1, 0)
         y[line, begin + rank] = x[line, begin + i]
@@ -110,18 +124,22 @@ def merge_runs(
     KEY: vk.Const[Any],
     DOWN: vk.Const[bool],
 ):
-    """Merge pairs of sorted runs of `width` elements into runs of twice the width."""
+    """Merge pairs of sorted runs of `width` elements into runs of twice the width, one invocation per element.
+
+    DOWN: sort in descending order.
+    """
     i, line = vk.i32(vk.global_id(0)), vk.global_id(1)
     n, w = vk.i32(x.shape[1]), vk.i32(width)
     run = i // w
     first = run % 2 == 0
+    # Binary search in the other run of the pair, which begins at `start`. Equal elements of the first run go first.
     start = vk.min(vk.where(first, (run + 1) * w, (run - 1) * w), n)
     low = start
     high = start + vk.min(w, n - start)
-    value = keyed(x[line, i], KEY, DOWN)
+    value = ordered_key(x[line, i], KEY, DOWN)
     while low < high:
         middle = low + (high - low) // 2
-        other = keyed(x[line, middle], KEY, DOWN)
+        other = ordered_key(x[line, middle], KEY, DOWN)
         goes = (other < value) | ((not first) & (other == value))
         low = vk.where(goes, middle + 1, low)
         high = vk.where(goes, high, middle)
@@ -131,7 +149,7 @@ def merge_runs(
 
 
 @vk.kernel(groups=lambda x: (x.shape[1], x.shape[0]), local=lambda LOCAL: LOCAL, debug=False)
-def first_of_lines(
+def top_k_per_workgroup(
     x: vk.In[T, "L S N"],
     places: vk.In[vk.i32, "L S N"],
     y: vk.Out[T, "L S M"],
@@ -143,26 +161,30 @@ def first_of_lines(
     DOWN: vk.Const[bool],
     MOST: vk.Const[int],
 ):
-    """The first M elements of each row in sorted order (top-k), one workgroup per row.
+    """Find the first M elements of each row in sorted order (top-k), one workgroup of LOCAL invocations per row.
 
-    A row has at least M and at most LOCAL * MOST elements. FIRST: the index of element i of part p is begin + p * N +
-    i, and `places` isn't read.
+    x has L lines of S parts; each part is a row of N elements, at least M and at most LOCAL * MOST. MOST is the maximum
+    number of elements per invocation. FIRST: x is the original array (or a slice that starts at element `begin` of each
+    line): the original index of element i of part p is begin + p * N + i, and `places` isn't read. DOWN: sort in
+    descending order.
     """
     wg = vk.workgroup()
     line, part, lane = vk.group_id(1), vk.group_id(0), vk.i32(vk.local_id(0))
     n = vk.i32(x.shape[2])
     rounds = vk.min((n + LOCAL - 1) // LOCAL, MOST)
-    last, last_place = keyed(x[line, part, 0], KEY, DOWN), vk.i32(-1)
+    last, last_place = ordered_key(x[line, part, 0], KEY, DOWN), vk.i32(-1)
     for j in range(vk.i32(y.shape[2])):
+        # Find the first element after the previous result in (key, index) order. `place` is n while none is found.
         best, place = last, n
         for r in range(rounds):
             i = r * LOCAL + lane
-            key = keyed(x[line, part, vk.min(i, n - 1)], KEY, DOWN)
+            key = ordered_key(x[line, part, vk.min(i, n - 1)], KEY, DOWN)
             later = (j == 0) | (key > last) | ((key == last) & (i > last_place))
             better = later & (i < n) & ((key < best) | (place == n))
             best = vk.where(better, key, best)
             place = vk.where(better, i, place)
         empty = place == n
+        # ~(best & 0) is the maximum of the key's type, u32 or u64: invocations that found none don't affect the minimum.
         least = wg.min(vk.where(empty, ~(best & 0), best))
         last_place = wg.min(vk.where((best == least) & ~empty, place, n))
         last = least
@@ -173,7 +195,7 @@ def first_of_lines(
 
 
 @vk.kernel(groups=lambda x: (x.shape[1], x.shape[0]), local=1, debug=False)
-def first_alone(
+def top_k_per_invocation(
     x: vk.In[T, "L S N"],
     places: vk.In[vk.i32, "L S N"],
     y: vk.Out[T, "L S M"],
@@ -185,16 +207,17 @@ def first_alone(
     DOWN: vk.Const[bool],
     MOST: vk.Const[int],
 ):
-    """Variant of `first_of_lines` by one invocation per row, for CPUs.
+    """Variant of `top_k_per_workgroup` with one invocation per row, for CPUs.
 
-    It reads the row once and keeps the first M <= MOST elements in order by insertion; keys have type BITS.
+    It reads the row once and keeps the first M elements, sorted by insertion. MOST is the capacity of the local arrays,
+    at least M. BITS is the type of the keys. `begin`, FIRST and DOWN are those of `top_k_per_workgroup`.
     """
     line, part = vk.group_id(1), vk.group_id(0)
     keys, at = vk.local(BITS, MOST), vk.local(vk.i32, MOST)
     size, filled = vk.i32(y.shape[2]), vk.i32(0)
     last = BITS(0)
     for i in range(vk.i32(x.shape[2])):
-        key = keyed(x[line, part, i], KEY, DOWN)
+        key = ordered_key(x[line, part, i], KEY, DOWN)
         if filled < size or key < last:
             j = vk.min(filled, size - 1)
             while j > 0 and keys[j - 1] > key:
@@ -224,7 +247,8 @@ def search_sorted(
 ):
     """Binary search: y[l, m] = the number of bounds[l] below values[l, m], or with RIGHT not above it.
 
-    Both are compared as type C. INDEX is an integer type wide enough for the number of bounds.
+    The rows of `bounds` are sorted. Both arrays are compared by KEY after conversion to type C.
+    INDEX is an integer type wide enough for the number of bounds.
     """
     m, line = vk.global_id(0), vk.global_id(1)
     value = KEY(C(values[line, m]))

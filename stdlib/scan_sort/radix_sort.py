@@ -3,7 +3,8 @@
 A pass counts the digits of each tile of a row (upsweep), scans the counts into the first output index of each digit in
 each tile, and scatters the elements (downsweep). On CPUs one invocation processes a tile, with digits of 8 bits. On
 GPUs one workgroup does, with digits of 4 bits; for the scatter each invocation owns a contiguous run of the tile. Keys
-are those of `sort`: NaN is the greatest, zeros of both signs are equal.
+are those of `merge_sort`, KEY(x) of type BITS: NaN is the greatest, zeros of both signs are equal. DOWN: sort in
+descending order.
 """
 
 from __future__ import annotations
@@ -14,26 +15,26 @@ import vkjit as vk
 from vkjit.runtime.device import DeviceArray
 from vkjit.stdlib.partial_sums import scratch
 from vkjit.stdlib.registry import choose, variant
-from vkjit.stdlib.scan_sort.merge_sort import keyed
+from vkjit.stdlib.scan_sort.merge_sort import ordered_key
 
-__all__ = ["sort_by_digits"]
+__all__ = ["radix_sort"]
 
 T = TypeVar("T", bound=vk.Element)
 
-BINS = 256
+CPU_BINS = 256
 """Number of digit values on CPUs."""
-SIDE = 256
+WORKGROUP_SIZE = 256
 """Invocations of a workgroup on GPUs."""
-EACH = 16
+ELEMENTS_PER_INVOCATION = 16
 """Elements per invocation on GPUs."""
-FEW = 16
+GPU_BINS = 16
 """Number of digit values on GPUs."""
 
 
 @vk.func
 def digit_of(x, shift, MASK, KEY, BITS, DOWN):
     """Return the digit at bit `shift` of an element's key, which has type BITS."""
-    return vk.i32((keyed(x, KEY, DOWN) >> BITS(shift)) & BITS(MASK))
+    return vk.i32((ordered_key(x, KEY, DOWN) >> BITS(shift)) & BITS(MASK))
 
 
 # -- CPUs: one invocation per tile
@@ -51,19 +52,19 @@ def count_digits(
 ):
     """counts[l, s, d] = the number of elements with digit d in tile s of row l."""
     s, line = vk.group_id(0), vk.group_id(1)
-    for d in range(vk.i32(BINS)):
+    for d in range(vk.i32(CPU_BINS)):
         counts[line, s, d] = 0
     begin = s * length
     for n in range(begin, vk.min(begin + length, x.shape[1])):
-        counts[line, s, digit_of(x[line, n], shift, BINS - 1, KEY, BITS, DOWN)] += 1
+        counts[line, s, digit_of(x[line, n], shift, CPU_BINS - 1, KEY, BITS, DOWN)] += 1
 
 
 @vk.kernel(groups=lambda counts: counts.shape[0], local=1, debug=False)
-def begin_digits(counts: vk.InOut[vk.i32, "L S B"]):
+def scan_digits(counts: vk.InOut[vk.i32, "L S B"]):
     """Exclusive scan in place: counts[l, s, d] = the first output index of digit d's elements in tile s."""
     line = vk.group_id(0)
     total = vk.i32(0)
-    for d in range(vk.i32(BINS)):
+    for d in range(vk.i32(CPU_BINS)):
         for s in range(counts.shape[1]):
             here = counts[line, s, d]
             counts[line, s, d] = total
@@ -71,7 +72,7 @@ def begin_digits(counts: vk.InOut[vk.i32, "L S B"]):
 
 
 @vk.kernel(groups=lambda counts: (counts.shape[1], counts.shape[0]), local=1, debug=False)
-def move_digits(
+def scatter_digits(
     x: vk.In[T, "L N"],
     places: vk.In[vk.i32, "L N"],
     y: vk.InOut[T, "L N"],
@@ -91,7 +92,7 @@ def move_digits(
     begin = s * length
     for n in range(begin, vk.min(begin + length, x.shape[1])):
         value = x[line, n]
-        d = digit_of(value, shift, BINS - 1, KEY, BITS, DOWN)
+        d = digit_of(value, shift, CPU_BINS - 1, KEY, BITS, DOWN)
         at = counts[line, s, d]
         counts[line, s, d] = at + 1
         y[line, at] = value
@@ -101,8 +102,8 @@ def move_digits(
 # -- GPUs: one workgroup per tile
 
 
-@vk.kernel(groups=lambda counts: (counts.shape[2], counts.shape[0]), local=SIDE, debug=False)
-def count_digits_together(
+@vk.kernel(groups=lambda counts: (counts.shape[2], counts.shape[0]), local=WORKGROUP_SIZE, debug=False)
+def count_digits_workgroup(
     x: vk.In[T, "L N"],
     counts: vk.Out[vk.i32, "L B S"],
     shift: vk.i32,
@@ -111,52 +112,52 @@ def count_digits_together(
     DOWN: vk.Const[bool],
 ):
     """counts[l, d, s] = the number of elements with digit d in tile s of row l."""
-    table = vk.shared(vk.i32, (FEW, SIDE))
+    table = vk.shared(vk.i32, (GPU_BINS, WORKGROUP_SIZE))
     lane, s, line = vk.i32(vk.local_id(0)), vk.group_id(0), vk.group_id(1)
-    for d in vk.unroll(FEW):
+    for d in vk.unroll(GPU_BINS):
         table[d, lane] = vk.i32(0)
-    begin, count = s * (SIDE * EACH), x.shape[1]
-    for e in range(EACH):
-        n = begin + e * SIDE + lane
+    begin, count = s * (WORKGROUP_SIZE * ELEMENTS_PER_INVOCATION), x.shape[1]
+    for e in range(ELEMENTS_PER_INVOCATION):
+        n = begin + e * WORKGROUP_SIZE + lane
         if n < count:
-            d = digit_of(x[line, n], shift, FEW - 1, KEY, BITS, DOWN)
+            d = digit_of(x[line, n], shift, GPU_BINS - 1, KEY, BITS, DOWN)
             table[d, lane] += 1
     vk.barrier()
     # sixteen invocations sum each digit's histogram row, then one of them adds their sums
-    row, part = lane // FEW, lane % FEW
+    row, part = lane // GPU_BINS, lane % GPU_BINS
     total = vk.i32(0)
-    for k in range(SIDE // FEW):
-        total += table[row, part * (SIDE // FEW) + k]
+    for k in range(WORKGROUP_SIZE // GPU_BINS):
+        total += table[row, part * (WORKGROUP_SIZE // GPU_BINS) + k]
     vk.barrier()
     table[row, part] = total
     vk.barrier()
-    if lane < FEW:
+    if lane < GPU_BINS:
         total = vk.i32(0)
-        for k in range(FEW):
+        for k in range(GPU_BINS):
             total += table[lane, k]
         counts[line, lane, s] = total
 
 
-@vk.kernel(groups=lambda counts: (counts.shape[1], counts.shape[0]), local=SIDE, debug=False)
-def begin_digits_together(counts: vk.InOut[vk.i32, "L B S"], totals: vk.Out[vk.i32, "L B"]):
+@vk.kernel(groups=lambda counts: (counts.shape[1], counts.shape[0]), local=WORKGROUP_SIZE, debug=False)
+def scan_digits_workgroup(counts: vk.InOut[vk.i32, "L B S"], totals: vk.Out[vk.i32, "L B"]):
     """Exclusive scan in place: counts[l, d, s] = the number of elements with digit d in tiles before s; totals[l, d] =
     in all tiles.
     """
     wg, lane, d, line = vk.workgroup(), vk.local_id(0), vk.group_id(0), vk.group_id(1)
     count = counts.shape[2]
     total = vk.i32(0)
-    for base in range(0, count, SIDE):
+    for base in range(0, count, WORKGROUP_SIZE):
         s = base + lane
         own = counts.get(line, d, s, pad=0)
         upto = wg.scan(own)
         counts.put(line, d, s, total + upto - own)
-        total += wg.broadcast(upto, SIDE - 1)
+        total += wg.broadcast(upto, WORKGROUP_SIZE - 1)
     if lane == 0:
         totals[line, d] = total
 
 
-@vk.kernel(groups=lambda counts: (counts.shape[2], counts.shape[0]), local=SIDE, debug=False)
-def move_digits_together(
+@vk.kernel(groups=lambda counts: (counts.shape[2], counts.shape[0]), local=WORKGROUP_SIZE, debug=False)
+def scatter_digits_workgroup(
     x: vk.In[T, "L N"],
     places: vk.In[vk.i32, "L N"],
     y: vk.InOut[T, "L N"],
@@ -171,40 +172,43 @@ def move_digits_together(
 ):
     """Scatter the elements of a tile to the output indices of their digits. FIRST: the input indices are 0, 1, 2..."""
     wg = vk.workgroup()
-    table = vk.shared(vk.i32, FEW * SIDE)
-    starts = vk.shared(vk.i32, FEW)
+    table = vk.shared(vk.i32, GPU_BINS * WORKGROUP_SIZE)
+    starts = vk.shared(vk.i32, GPU_BINS)
     lane, s, line = vk.i32(vk.local_id(0)), vk.group_id(0), vk.group_id(1)
-    for d in vk.unroll(FEW):
-        table[d * SIDE + lane] = vk.i32(0)
-    begin, count = vk.i32(s) * (SIDE * EACH) + lane * EACH, vk.i32(x.shape[1])
-    for e in range(EACH):
+    for d in vk.unroll(GPU_BINS):
+        table[d * WORKGROUP_SIZE + lane] = vk.i32(0)
+    begin, count = (
+        vk.i32(s) * (WORKGROUP_SIZE * ELEMENTS_PER_INVOCATION) + lane * ELEMENTS_PER_INVOCATION,
+        vk.i32(x.shape[1]),
+    )
+    for e in range(ELEMENTS_PER_INVOCATION):
         if begin + e < count:
-            d = digit_of(x[line, begin + e], shift, FEW - 1, KEY, BITS, DOWN)
-            table[d * SIDE + lane] += 1
+            d = digit_of(x[line, begin + e], shift, GPU_BINS - 1, KEY, BITS, DOWN)
+            table[d * WORKGROUP_SIZE + lane] += 1
     vk.barrier()
     # exclusive scan of the counts, by digit, then by invocation
     own = vk.i32(0)
-    for k in range(FEW):
-        own += table[lane * FEW + k]
+    for k in range(GPU_BINS):
+        own += table[lane * GPU_BINS + k]
     before = wg.scan(own) - own
-    for k in range(FEW):
-        here = table[lane * FEW + k]
-        table[lane * FEW + k] = before
+    for k in range(GPU_BINS):
+        here = table[lane * GPU_BINS + k]
+        table[lane * GPU_BINS + k] = before
         before += here
     vk.barrier()
-    if lane < FEW:  # the offset from an element's rank in the tile to its output index, by digit
+    if lane < GPU_BINS:  # the offset from an element's rank in the tile to its output index, by digit
         lower = vk.i32(0)
         for d in range(lane):
             lower += totals[line, d]
-        starts[lane] = lower + counts[line, lane, s] - table[lane * SIDE]
+        starts[lane] = lower + counts[line, lane, s] - table[lane * WORKGROUP_SIZE]
     vk.barrier()
-    for e in range(EACH):
+    for e in range(ELEMENTS_PER_INVOCATION):
         n = begin + e
         if n < count:
             value = x[line, n]
-            d = digit_of(value, shift, FEW - 1, KEY, BITS, DOWN)
-            within = table[d * SIDE + lane]
-            table[d * SIDE + lane] = within + 1
+            d = digit_of(value, shift, GPU_BINS - 1, KEY, BITS, DOWN)
+            within = table[d * WORKGROUP_SIZE + lane]
+            table[d * WORKGROUP_SIZE + lane] = within + 1
             at = starts[d] + within
             y[line, at] = value
             where[line, at] = n if FIRST else places[line, n]
@@ -213,7 +217,7 @@ def move_digits_together(
 # -- passes
 
 
-def sort_by_digits(lines: DeviceArray, key: Any, bits: int, descending: bool) -> tuple[DeviceArray, DeviceArray]:
+def radix_sort(lines: DeviceArray, key: Any, bits: int, descending: bool) -> tuple[DeviceArray, DeviceArray]:
     """Return sorted values and their original indices (i32) of rows (L, N); `key` computes keys of `bits` bits.
 
     Rows have fewer than 2**31 elements and are not modified.
@@ -230,14 +234,14 @@ def _pairs(lines: DeviceArray) -> list[tuple[DeviceArray, DeviceArray]]:
 def _sort_cpu(lines: DeviceArray, key: Any, bits: int, descending: bool) -> tuple[DeviceArray, DeviceArray]:
     rows, n = lines.shape
     length = max(1 << 14, -(-n // 64))
-    counts = scratch((rows, -(-n // length), BINS), vk.i32, lines.device)
+    counts = scratch((rows, -(-n // length), CPU_BINS), vk.i32, lines.device)
     target, other = _pairs(lines)
     source = (lines, other[1])  # indices are not read by the first pass
     options = (key, vk.u64 if bits == 64 else vk.u32, descending)
     for shift in range(0, bits, 8):
         count_digits(source[0], counts, length, shift, *options)
-        begin_digits(counts)
-        move_digits(*source, *target, counts, length, shift, shift == 0, *options)
+        scan_digits(counts)
+        scatter_digits(*source, *target, counts, length, shift, shift == 0, *options)
         source, target, other = target, other, target
     return source
 
@@ -245,14 +249,14 @@ def _sort_cpu(lines: DeviceArray, key: Any, bits: int, descending: bool) -> tupl
 @variant("sort_by_digits", "gpu")
 def _sort_gpu(lines: DeviceArray, key: Any, bits: int, descending: bool) -> tuple[DeviceArray, DeviceArray]:
     rows, n = lines.shape
-    counts = scratch((rows, FEW, -(-n // (SIDE * EACH))), vk.i32, lines.device)
-    totals = scratch((rows, FEW), vk.i32, lines.device)
+    counts = scratch((rows, GPU_BINS, -(-n // (WORKGROUP_SIZE * ELEMENTS_PER_INVOCATION))), vk.i32, lines.device)
+    totals = scratch((rows, GPU_BINS), vk.i32, lines.device)
     target, other = _pairs(lines)
     source = (lines, other[1])  # indices are not read by the first pass
     options = (key, vk.u64 if bits == 64 else vk.u32, descending)
     for shift in range(0, bits, 4):
-        count_digits_together(source[0], counts, shift, *options)
-        begin_digits_together(counts, totals)
-        move_digits_together(*source, *target, counts, totals, shift, shift == 0, *options)
+        count_digits_workgroup(source[0], counts, shift, *options)
+        scan_digits_workgroup(counts, totals)
+        scatter_digits_workgroup(*source, *target, counts, totals, shift, shift == 0, *options)
         source, target, other = target, other, target
     return source

@@ -10,6 +10,9 @@ with lower digits, plus those with digit d in preceding subgroups, plus those wi
 subgroup.
 
 Workgroups never wait for each other (there is no decoupled look-back). Subgroups have at most 32 lanes.
+
+Consts of the kernels: a workgroup has GROUPS subgroups of LANES lanes, and each invocation processes EACH elements. BITS,
+SIGN, INFINITY and DOWN (descending order) are those of `key_of`.
 """
 
 from __future__ import annotations
@@ -21,28 +24,28 @@ from vkjit.dtypes import DType
 from vkjit.runtime.device import Device, DeviceArray
 from vkjit.stdlib.partial_sums import scratch
 
-__all__ = ["most_of_row", "ranks_by_ballots", "sort_lines", "sort_rows"]
+__all__ = ["max_row_length", "radix_sort", "sort_short_rows", "supports_ballot_ranking"]
 
 T = TypeVar("T", bound=vk.Element)
 R = TypeVar("R", bound=vk.Element)
 
 BINS = 256
 """Number of digit values."""
-GROUPS = 8
+SUBGROUPS = 8
 """Subgroups of a workgroup."""
-EACH = 14
+ELEMENTS_PER_INVOCATION = 14
 """Elements of a tile per invocation."""
-ROW_EACH = 8
-"""Maximum number of elements per invocation in `sort_rows`, unless even a workgroup of GROUPS subgroups needs more."""
-SOFTWARE_EACH = 2
+ROW_ELEMENTS_PER_INVOCATION = 8
+"""Maximum number of elements per invocation in `sort_short_rows`, unless even a workgroup of SUBGROUPS subgroups needs more."""
+SOFTWARE_ELEMENTS_PER_INVOCATION = 2
 """Both of these on software devices, which run these kernels only in tests: their compilers are slow on unrolled code.
 """
-RUN = 8
+COUNTS_PER_INVOCATION = 8
 """Adjacent counts that an invocation adds up."""
-FEW_ELEMENTS = 1 << 21
+MAX_ELEMENTS_SMALL_TILES = 1 << 21
 """Maximum number of elements that are sorted in smaller tiles, to occupy more workgroups."""
-FEW_TILES = 32
-"""Maximum number of tiles whose counts each tile adds up by itself, without a launch of `begin_tiles`."""
+MAX_TILES_WITHOUT_SCAN = 32
+"""Maximum number of tiles whose counts each tile adds up by itself, without a launch of `scan_tiles`."""
 
 
 # -- keys and ranks
@@ -68,7 +71,7 @@ def key_of(x, BITS, SIGN, INFINITY, DOWN):
 
 
 @vk.func
-def alike(digit, LANES):
+def match_any(digit, LANES):
     """Return a mask of the lanes of the subgroup with this digit (match-any by ballots)."""
     sg = vk.subgroup()
     mask = vk.u32((1 << LANES) - 1)
@@ -84,7 +87,7 @@ def rank_in_subgroup(heads, row, digit, lane, LANES):
 
     heads[row * BINS + digit] counts the elements seen so far. All lanes must call it together.
     """
-    mask = alike(digit, LANES)
+    mask = match_any(digit, LANES)
     before = vk.popcount(mask & ((vk.u32(1) << vk.u32(lane)) - vk.u32(1)))
     known = vk.i32(0)
     if before == 0:  # the first lane with this digit adds the count of all of them
@@ -96,8 +99,11 @@ def rank_in_subgroup(heads, row, digit, lane, LANES):
 
 
 @vk.func
-def known_of(counts, totals, line, d, s, COUNTED):
-    """Return the number of elements with digit d in all tiles, and in those before s."""
+def digit_totals(counts, totals, line, d, s, COUNTED):
+    """Return the number of elements with digit d in all tiles of a row, and in those before tile s.
+
+    COUNTED: `totals` and `counts` hold these numbers already; otherwise `counts` are those of `count_tiles`.
+    """
     if COUNTED:
         return totals[line, d], counts[line, d, s]
     total, before = vk.i32(0), vk.i32(0)
@@ -146,7 +152,7 @@ def count_tiles(
 @vk.kernel(
     groups=lambda counts: (counts.shape[1], counts.shape[0]), local=lambda LANES, GROUPS: GROUPS * LANES, debug=False
 )
-def begin_tiles(
+def scan_tiles(
     counts: vk.InOut[vk.i32, "L B S"], totals: vk.Out[vk.i32, "L B"], LANES: vk.Const[int], GROUPS: vk.Const[int]
 ):
     """Exclusive scan in place: counts[l, d, s] = the number of elements with digit d in tiles before s; totals[l, d] =
@@ -154,27 +160,29 @@ def begin_tiles(
     """
     SIDE = GROUPS * LANES
     wg, lane, d, line = vk.workgroup(), vk.i32(vk.local_id(0)), vk.group_id(0), vk.group_id(1)
-    held = vk.shared(vk.i32, SIDE * RUN * 33 // 32)  # padded by one element per 32 to avoid bank conflicts
+    held = vk.shared(
+        vk.i32, SIDE * COUNTS_PER_INVOCATION * 33 // 32
+    )  # padded by one element per 32 to avoid bank conflicts
     tiles, total = vk.i32(counts.shape[2]), vk.i32(0)
-    for base in range(0, tiles, SIDE * RUN):
-        for e in vk.unroll(RUN):
+    for base in range(0, tiles, SIDE * COUNTS_PER_INVOCATION):
+        for e in vk.unroll(COUNTS_PER_INVOCATION):
             i = e * SIDE + lane
             held[i + (i >> 5)] = counts.get(line, d, base + i, pad=0)
         vk.barrier()
         own = vk.i32(0)
-        for e in vk.unroll(RUN):
-            i = lane * RUN + e
+        for e in vk.unroll(COUNTS_PER_INVOCATION):
+            i = lane * COUNTS_PER_INVOCATION + e
             own += held[i + (i >> 5)]
         upto = wg.scan(own)
         before = total + upto - own
-        for e in vk.unroll(RUN):
-            i = lane * RUN + e
+        for e in vk.unroll(COUNTS_PER_INVOCATION):
+            i = lane * COUNTS_PER_INVOCATION + e
             here = held[i + (i >> 5)]
             held[i + (i >> 5)] = before
             before += here
         total += wg.broadcast(upto, SIDE - 1)
         vk.barrier()
-        for e in vk.unroll(RUN):
+        for e in vk.unroll(COUNTS_PER_INVOCATION):
             i = e * SIDE + lane
             counts.put(line, d, base + i, held[i + (i >> 5)])
         vk.barrier()
@@ -185,7 +193,7 @@ def begin_tiles(
 @vk.kernel(
     groups=lambda counts: (counts.shape[2], counts.shape[0]), local=lambda LANES, GROUPS: GROUPS * LANES, debug=False
 )
-def move_tiles(
+def scatter_tiles(
     x: vk.In[T, "L N"],
     places: vk.In[vk.i32, "L N"],
     y: vk.InOut[T, "L N"],
@@ -194,7 +202,7 @@ def move_tiles(
     totals: vk.In[vk.i32, "L B"],
     shift: vk.i32,
     FIRST: vk.Const[bool],
-    COUNTED: vk.Const[bool],
+    SCANNED: vk.Const[bool],
     BITS: vk.Const[Any],
     SIGN: vk.Const[int],
     INFINITY: vk.Const[int],
@@ -203,10 +211,10 @@ def move_tiles(
     GROUPS: vk.Const[int],
     EACH: vk.Const[int],
 ):
-    """Scatter the elements of a tile. FIRST: the input indices are 0, 1, 2...
+    """Scatter the elements of a tile to their output positions for the digit at bit `shift` of their keys.
 
-    COUNTED: counts and totals have been scanned by `begin_tiles`; otherwise counts are those of `count_tiles`, and
-    totals isn't read.
+    FIRST: this is the first pass; the input indices are 0, 1, 2..., and `places` isn't read. SCANNED: counts and
+    totals have been scanned by `scan_tiles`; otherwise counts are those of `count_tiles`, and totals isn't read.
     """
     SIDE, PER = GROUPS * LANES, vk.cdiv(BINS, GROUPS * LANES)
     wg, sg = vk.workgroup(), vk.subgroup()
@@ -233,7 +241,7 @@ def move_tiles(
     for p in vk.unroll(PER):
         d = thread * PER + p
         if d < BINS:
-            sums[p], starts[p] = known_of(counts, totals, line, d, s, COUNTED)
+            sums[p], starts[p] = digit_totals(counts, totals, line, d, s, SCANNED)
             lower += sums[p]
             for g in vk.unroll(GROUPS):
                 own += heads[g * BINS + d]
@@ -275,7 +283,7 @@ def move_tiles(
 
 
 @vk.kernel(groups=lambda x: x.shape[0], local=lambda LANES, GROUPS: GROUPS * LANES, debug=False)
-def sort_row(
+def sort_row_in_workgroup(
     x: vk.In[T, "L N"],
     y: vk.InOut[T, "L N"],
     where: vk.InOut[R, "L N"],
@@ -345,26 +353,26 @@ def sort_row(
 # -- launches
 
 
-def ranks_by_ballots(device: Device) -> bool:
+def supports_ballot_ranking(device: Device) -> bool:
     """True if the device's subgroups can rank elements by ballots."""
     caps = device.caps
     needed = {"subgroup_ballot", "subgroup_shuffle"}
     return (
         needed <= caps.features
         and 8 <= caps.subgroup_size <= 32
-        and GROUPS * caps.subgroup_size <= caps.max_invocations
+        and SUBGROUPS * caps.subgroup_size <= caps.max_invocations
     )
 
 
-def most_of_row(lines: DeviceArray) -> int:
+def max_row_length(lines: DeviceArray) -> int:
     """Return the maximum length of rows that one workgroup sorts."""
     device, wide = lines.device, lines.dtype.itemsize == 8
-    side = GROUPS * int(device.caps.subgroup_size)
+    side = SUBGROUPS * int(device.caps.subgroup_size)
     if _software(device):
-        return side * SOFTWARE_EACH
+        return side * SOFTWARE_ELEMENTS_PER_INVOCATION
     # besides the keys and indices, shared memory holds counts per subgroup and the scan's scratch space
-    room = (device.caps.shared_bytes - (4 * GROUPS * BINS + 2048)) // (12 if wide else 8)
-    each = ROW_EACH * 2
+    room = (device.caps.shared_bytes - (4 * SUBGROUPS * BINS + 2048)) // (12 if wide else 8)
+    each = ROW_ELEMENTS_PER_INVOCATION * 2
     while side * each > room:
         each //= 2
     return side * each
@@ -391,35 +399,45 @@ def _options(dtype: DType, descending: bool) -> tuple[Any, ...]:
     return vk.u64 if width == 64 else vk.u32, sign, _INFINITY.get(dtype.name, 0), descending
 
 
-def sort_rows(lines: DeviceArray, places: DType, descending: bool, groups: int = 0) -> tuple[DeviceArray, DeviceArray]:
-    """Sort rows of at most `most_of_row` elements; return the values and their original indices, of integer type
-    `places`.
+def sort_short_rows(
+    lines: DeviceArray, index_dtype: DType, descending: bool, groups: int = 0
+) -> tuple[DeviceArray, DeviceArray]:
+    """Sort rows of at most `max_row_length` elements; return the values and their original indices, of integer type
+    `index_dtype`.
 
     `groups` is the number of subgroups per workgroup, 0 for a choice by the row length.
     """
     lanes, n = lines.device.caps.subgroup_size, lines.shape[1]
-    elements_per_invocation = SOFTWARE_EACH if _software(lines.device) else ROW_EACH
-    groups = groups or min(GROUPS, 1 << (-(-n // (lanes * elements_per_invocation)) - 1).bit_length())
-    values, indices = (scratch(lines.shape, dtype, lines.device) for dtype in (lines.dtype, places))
+    elements_per_invocation = (
+        SOFTWARE_ELEMENTS_PER_INVOCATION if _software(lines.device) else ROW_ELEMENTS_PER_INVOCATION
+    )
+    groups = groups or min(SUBGROUPS, 1 << (-(-n // (lanes * elements_per_invocation)) - 1).bit_length())
+    values, indices = (scratch(lines.shape, dtype, lines.device) for dtype in (lines.dtype, index_dtype))
     each = 1 << (-(-n // (groups * lanes)) - 1).bit_length()
     options = (lines.dtype.itemsize * 8, *_options(lines.dtype, descending), lanes)
-    sort_row(_raw(lines), _raw(values), indices, *options, groups, each)
+    sort_row_in_workgroup(_raw(lines), _raw(values), indices, *options, groups, each)
     return values, indices
 
 
-def sort_lines(
-    lines: DeviceArray, places: DType, descending: bool, groups: int = GROUPS, each: int = 0
+def radix_sort(
+    lines: DeviceArray, index_dtype: DType, descending: bool, groups: int = SUBGROUPS, each: int = 0
 ) -> tuple[DeviceArray, DeviceArray]:
-    """Sort rows; return the values and their original indices, of integer type `places`.
+    """Sort rows; return the values and their original indices, of integer type `index_dtype`.
 
     A workgroup has `groups` subgroups, whose invocations process `each` elements (0: the default for the device).
     """
     (rows, n), device = lines.shape, lines.device
     lanes, width = device.caps.subgroup_size, lines.dtype.itemsize * 8
-    each = each or (SOFTWARE_EACH if _software(device) else EACH if rows * n > FEW_ELEMENTS else 8)
+    each = each or (
+        SOFTWARE_ELEMENTS_PER_INVOCATION
+        if _software(device)
+        else ELEMENTS_PER_INVOCATION
+        if rows * n > MAX_ELEMENTS_SMALL_TILES
+        else 8
+    )
     each = each if width < 64 else min(each, 8)  # shared memory holds a tile
     counts = scratch((rows, BINS, -(-n // (groups * lanes * each))), vk.i32, device)
-    counted = counts.shape[2] > FEW_TILES
+    counted = counts.shape[2] > MAX_TILES_WITHOUT_SCAN
     totals = scratch((rows, BINS) if counted else (1, 1), vk.i32, device)
     totals = totals if counted else DeviceArray(totals.buffer, 0, vk.i32, (rows, BINS), (0, 0))  # not read
     options = (*_options(lines.dtype, descending), lanes, groups, each)
@@ -427,10 +445,10 @@ def sort_lines(
     indices = DeviceArray(totals.buffer, 0, vk.i32, lines.shape, (0, 0))  # not read by the first pass
     for shift in range(0, width, 8):
         target = scratch(lines.shape, source.dtype, device)
-        where = scratch(lines.shape, places if shift + 8 == width else vk.i32, device)
+        where = scratch(lines.shape, index_dtype if shift + 8 == width else vk.i32, device)
         count_tiles(source, counts, shift, *options)
         if counted:
-            begin_tiles(counts, totals, lanes, groups)
-        move_tiles(source, indices, target, where, counts, totals, shift, shift == 0, counted, *options)
+            scan_tiles(counts, totals, lanes, groups)
+        scatter_tiles(source, indices, target, where, counts, totals, shift, shift == 0, counted, *options)
         source, indices = target, where
     return DeviceArray(source.buffer, source.offset, lines.dtype, lines.shape, source.strides), indices

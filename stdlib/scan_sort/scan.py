@@ -15,8 +15,17 @@ import vkjit as vk
 from ..elementwise.special_functions import logaddexp
 
 __all__ = [
-    "add", "larger", "log_add", "multiply", "running", "running_extremes", "running_four", "running_rows", "smaller",
-    "triangle", "with_before",
+    "add",
+    "apply_prefix_extremes",
+    "cumulative",
+    "cumulative_extremes",
+    "cumulative_per_workgroup",
+    "cumulative_rows_vec4",
+    "log_add",
+    "multiply",
+    "replaces_maximum",
+    "replaces_minimum",
+    "triangle",
 ]  # fmt: skip
 
 T = TypeVar("T", bound=vk.Element)
@@ -26,36 +35,36 @@ V = TypeVar("V", bound=vk.Element)
 
 @vk.func
 def add(x, y):
-    """x + y."""
+    """Return x + y."""
     return x + y
 
 
 @vk.func
 def multiply(x, y):
-    """x * y."""
+    """Return x * y."""
     return x * y
 
 
 @vk.func
 def log_add(x, y):
-    """log(exp(x) + exp(y))."""
+    """Return log(exp(x) + exp(y))."""
     return logaddexp(x, y)
 
 
 @vk.func
-def larger(x, y):
+def replaces_maximum(x, y):
     """True if x replaces y as the cumulative maximum: if it is at least as large, or NaN."""
     return (x >= y) | (x != x)
 
 
 @vk.func
-def smaller(x, y):
+def replaces_minimum(x, y):
     """True if x replaces y as the cumulative minimum: if it is at least as small, or NaN."""
     return (x <= y) | (x != x)
 
 
 @vk.kernel(over="ends", debug=False)
-def running(
+def cumulative(
     x: vk.In[T, "A B R"],
     ends: vk.InOut[V, "A B"],
     y: vk.Out[U, "A B R"],
@@ -67,7 +76,8 @@ def running(
 ):
     """Inclusive scan: y[a, b, r] = x[a, b, 0] combined with ... x[a, b, r]; ends[a, b] = the last of them.
 
-    SEEDED: the scan starts from the value in ends[a, b].
+    COMBINE computes in the type ACC. The scan starts from INIT or, if SEEDED, from the value in ends[a, b]. Rows have at most
+    LIMIT elements.
     """
     b, a = vk.global_id(0), vk.global_id(1)
     total = ACC(ends[a, b]) if SEEDED else ACC(INIT)
@@ -78,7 +88,7 @@ def running(
 
 
 @vk.kernel(groups=lambda x: (vk.cdiv(x.shape[1], 4), x.shape[0]), local=1, debug=False)
-def running_four(
+def cumulative_rows_vec4(
     x: vk.In[T, "A B R"],
     ends: vk.InOut[V, "A B"],
     y: vk.Out[U, "A B R"],
@@ -87,7 +97,7 @@ def running_four(
     ACC: vk.Const[Any],
     SEEDED: vk.Const[bool],
 ):
-    """Variant of `running` in which one invocation scans four rows at a time, for CPUs, where the four dependency
+    """Variant of `cumulative` in which one invocation scans four rows at a time, for CPUs, where the four dependency
     chains overlap.
 
     If fewer than four rows are left, the last one is scanned repeatedly.
@@ -113,8 +123,8 @@ def running_four(
 
 
 @functools.cache
-def running_rows(op: str, local: int, lanes: int) -> Any:
-    """Return a variant of `running` with a workgroup of `local` invocations per row and coalesced loads; op: "add" or
+def cumulative_per_workgroup(op: str, local: int, lanes: int) -> Any:
+    """Return a variant of `cumulative` with a workgroup of `local` invocations per row and coalesced loads; op: "add" or
     "mul".
 
     If the workgroup is a single subgroup (of `lanes` lanes), it uses no shared memory.
@@ -155,9 +165,9 @@ def running_rows(op: str, local: int, lanes: int) -> Any:
 
 
 @vk.kernel(over="ends", debug=False)
-def running_extremes(
+def cumulative_extremes(
     x: vk.In[T, "A B R"],
-    known: vk.In[vk.i64, "A B R"],
+    indices: vk.In[vk.i64, "A B R"],
     ends: vk.Out[T, "A B"],
     places: vk.Out[vk.i64, "A B"],
     y: vk.Out[T, "A B R"],
@@ -166,19 +176,20 @@ def running_extremes(
     IN: vk.Const[Any],
     LIMIT: vk.Const[int],
 ):
-    """Cumulative min/max: y[a, b, r] = the extreme of x[a, b, 0..r], where[a, b, r] = the value of `known` at its last
+    """Cumulative min/max: y[a, b, r] = the extreme of x[a, b, 0..r], where[a, b, r] = the value of `indices` at its last
     occurrence.
 
-    ends and places receive the last entries of y and where.
+    `ends` and `places` receive the last entries of y and `where`. TAKES is `replaces_maximum` or `replaces_minimum`; elements
+    are compared in the type IN. Rows have at most LIMIT elements.
     """
     b, a = vk.global_id(0), vk.global_id(1)
     best = IN(x[a, b, 0])
-    place = known[a, b, 0]
+    place = indices[a, b, 0]
     for r in range(vk.min(x.shape[2], LIMIT)):
         value = IN(x[a, b, r])
         if TAKES(value, best) and (best == best or value != value):
             best = value
-            place = known[a, b, r]
+            place = indices[a, b, r]
         y[a, b, r] = T(best)
         where[a, b, r] = place
     ends[a, b] = T(best)
@@ -186,22 +197,22 @@ def running_extremes(
 
 
 @vk.kernel(over="y", debug=False)
-def with_before(
-    before: vk.In[T, "A B"],
-    known: vk.In[vk.i64, "A B"],
+def apply_prefix_extremes(
+    prefix: vk.In[T, "A B"],
+    prefix_indices: vk.In[vk.i64, "A B"],
     y: vk.InOut[T, "A B R"],
     where: vk.InOut[vk.i64, "A B R"],
     TAKES: vk.Const[Any],
     IN: vk.Const[Any],
 ):
-    """Combine the cumulative extremes of each segment with `before`, the extreme of all preceding segments, and
-    `known`, its index.
+    """Combine the cumulative extremes of each segment with `prefix`, the extreme of all preceding segments, and
+    `prefix_indices`, its index.
     """
     r, b, a = vk.global_id(0), vk.global_id(1), vk.global_id(2)
-    own, earlier = IN(y[a, b, r]), IN(before[a, b])
+    own, earlier = IN(y[a, b, r]), IN(prefix[a, b])
     if not (TAKES(own, earlier) and (earlier == earlier or own != own)):
         y[a, b, r] = T(earlier)
-        where[a, b, r] = known[a, b]
+        where[a, b, r] = prefix_indices[a, b]
 
 
 @vk.kernel(over="y", debug=False)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import vkjit as vk
 
-__all__ = ["LOCAL", "TILE", "before_tiles", "running_tiles", "totals_of_tiles"]
+__all__ = ["LOCAL", "TILE", "scan_tiles", "tile_prefixes", "tile_totals"]
 
 T = TypeVar("T", bound=vk.Element)
 U = TypeVar("U", bound=vk.Element)
@@ -19,14 +19,14 @@ V = TypeVar("V", bound=vk.Element)
 
 LOCAL = 256
 """Invocations of a workgroup."""
-ROUNDS = 4
+VECTORS_PER_INVOCATION = 4
 """vec4 loads that an invocation has in flight."""
-TILE = 4 * ROUNDS * LOCAL
+TILE = 4 * VECTORS_PER_INVOCATION * LOCAL
 """Elements of a tile."""
 
 
 @vk.func
-def four_of(x, line, r, INIT, AS):
+def load_vec4(x, line, r, INIT, AS):
     """Load the vec4 from index r on; INIT past the end."""
     if r <= x.shape[1] - 4:
         values = (AS(x[line, r]), AS(x[line, r + 1]), AS(x[line, r + 2]), AS(x[line, r + 3]))
@@ -41,24 +41,26 @@ def four_of(x, line, r, INIT, AS):
 
 
 @vk.func
-def tile_of(x, line, first, INIT, AS):
+def load_tile(x, line, first, INIT, AS):
     """Load this invocation's vec4s of a tile."""
-    fours = ()
-    for q in vk.unroll(ROUNDS):
-        fours = fours + (four_of(x, line, first + q * (4 * LOCAL), INIT, AS),)
-    return fours
+    vectors = ()
+    for q in vk.unroll(VECTORS_PER_INVOCATION):
+        vectors = vectors + (load_vec4(x, line, first + q * (4 * LOCAL), INIT, AS),)
+    return vectors
 
 
 @functools.cache
-def totals_of_tiles(op: str) -> Any:
+def tile_totals(op: str) -> Any:
     """Return the kernel that reduces each tile; op: "add" or "mul"."""
 
     @vk.kernel(groups=lambda totals: (totals.shape[1], totals.shape[0]), local=LOCAL, debug=False)
     def totals_of_tiles(x: vk.In[T, "L R"], totals: vk.Out[V, "L S"], COMBINE: vk.Const[Any], INIT: vk.Const[Any]):
         wg, lane, line = vk.workgroup(), vk.local_id(0), vk.group_id(1)
-        fours, found = tile_of(x, line, vk.group_id(0) * TILE + 4 * lane, INIT, V), V(INIT)
-        for q in vk.unroll(ROUNDS):
-            found = COMBINE(found, COMBINE(COMBINE(fours[q][0], fours[q][1]), COMBINE(fours[q][2], fours[q][3])))
+        vectors, found = load_tile(x, line, vk.group_id(0) * TILE + 4 * lane, INIT, V), V(INIT)
+        for q in vk.unroll(VECTORS_PER_INVOCATION):
+            found = COMBINE(
+                found, COMBINE(COMBINE(vectors[q][0], vectors[q][1]), COMBINE(vectors[q][2], vectors[q][3]))
+            )
         everywhere = wg.sum(found) if op == "add" else wg.prod(found)
         if lane == 0:
             totals[line, vk.group_id(0)] = everywhere
@@ -67,7 +69,7 @@ def totals_of_tiles(op: str) -> Any:
 
 
 @functools.cache
-def before_tiles(op: str) -> Any:
+def tile_prefixes(op: str) -> Any:
     """Return the kernel that computes the exclusive scan of the tiles' totals; op: "add" or "mul"."""
 
     @vk.kernel(groups=lambda totals: totals.shape[0], local=LOCAL, debug=False)
@@ -76,7 +78,7 @@ def before_tiles(op: str) -> Any:
         before = V(INIT)
         for base in range(0, count, 4 * LOCAL):
             s = base + 4 * lane
-            values = four_of(totals, line, s, INIT, V)
+            values = load_vec4(totals, line, s, INIT, V)
             found = COMBINE(COMBINE(values[0], values[1]), COMBINE(values[2], values[3]))
             upto = wg.scan(found, op, exclusive=True)
             here = COMBINE(before, upto)
@@ -89,7 +91,7 @@ def before_tiles(op: str) -> Any:
 
 
 @functools.cache
-def running_tiles(op: str, lanes: int) -> Any:
+def scan_tiles(op: str, lanes: int) -> Any:
     """Return the kernel that computes y[l, r] = before[l, r // TILE] combined with r's tile up to r.
 
     `lanes` is the subgroup size; subgroup totals are combined in shared memory.
@@ -104,34 +106,34 @@ def running_tiles(op: str, lanes: int) -> Any:
         COMBINE: vk.Const[Any],
         INIT: vk.Const[Any],
     ):
-        shared = vk.shared(V, ROUNDS * parts)
+        shared = vk.shared(V, VECTORS_PER_INVOCATION * parts)
         subgroup, lane, line = vk.subgroup(), vk.i32(vk.local_id(0)), vk.group_id(1)
         part, first = lane // lanes, vk.group_id(0) * TILE + 4 * vk.local_id(0)
-        fours, own = tile_of(x, line, first, INIT, V), ()
-        for q in vk.unroll(ROUNDS):
-            found = COMBINE(COMBINE(fours[q][0], fours[q][1]), COMBINE(fours[q][2], fours[q][3]))
+        vectors, own = load_tile(x, line, first, INIT, V), ()
+        for q in vk.unroll(VECTORS_PER_INVOCATION):
+            found = COMBINE(COMBINE(vectors[q][0], vectors[q][1]), COMBINE(vectors[q][2], vectors[q][3]))
             earlier = subgroup.scan(found, op, exclusive=True)
             own = own + (earlier,)
             if lane % lanes == lanes - 1:
                 shared[q * parts + part] = COMBINE(earlier, found)
         vk.barrier()
         here = before[line, vk.group_id(0)]
-        for q in vk.unroll(ROUNDS):
+        for q in vk.unroll(VECTORS_PER_INVOCATION):
             mine = here
             for w in vk.unroll(parts):
                 here = COMBINE(here, shared[q * parts + w])
                 mine = vk.where(w + 1 == part, here, mine)
             value, made = COMBINE(mine, own[q]), ()
             for k in vk.unroll(4):
-                value = COMBINE(value, fours[q][k])
+                value = COMBINE(value, vectors[q][k])
                 made = made + (U(value),)
-            put_four(y, line, first + q * (4 * LOCAL), made)
+            store_vec4(y, line, first + q * (4 * LOCAL), made)
 
     return running_tiles
 
 
 @vk.func
-def put_four(y, line, r, values):
+def store_vec4(y, line, r, values):
     """Store a vec4 from index r on; skip elements past the end."""
     if r <= y.shape[1] - 4:
         for k in vk.unroll(4):

@@ -65,7 +65,7 @@ def all_but_last(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
 
 
 @vk.kernel(groups=lambda x: vk.cdiv(x.shape[0], 4 * L), local=L)
-def fours(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
+def vectors(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
     first = 4 * vk.global_id(0)
     if first + 4 <= x.shape[0]:  # bug: skips the tail if the length isn't a multiple of 4
         for k in vk.unroll(4):
@@ -73,7 +73,7 @@ def fours(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
 
 
 @vk.kernel(groups=lambda x: vk.cdiv(x.shape[0], 4 * L), local=L)
-def fours_good(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
+def vectors_good(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"]):
     first = 4 * vk.global_id(0)
     for k in vk.unroll(4):
         if first + k < x.shape[0]:
@@ -129,7 +129,7 @@ PAIRS = (
     pair(whole_tiles, whole_tiles_good, _sums, minimal={"R": 1, "C": 1}),
     pair(only_hundred, only_hundred_good, lambda x: x, minimal={"N": 101}),
     pair(all_but_last, no_tail_good, _double, minimal={"N": 1}),
-    pair(fours, fours_good, _double, minimal={"N": 1}),
+    pair(vectors, vectors_good, _double, minimal={"N": 1}),
     pair(swapped_mask, swapped_mask_good, _double),
     pair(strided_rows, strided_rows_good, _sums, minimal={"R": 1, "C": 1}),
 )

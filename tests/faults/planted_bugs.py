@@ -130,7 +130,7 @@ def cse_across_stores() -> None:
 
         return after
 
-    _change(cse._Numbering, "after", wrong)
+    _change(cse._Numbering, "invalidate_writes", wrong)
 
 
 @_bug("operations that differ in their lane only are equal")
@@ -154,7 +154,7 @@ def cse_into_loops() -> None:
 
         return inside
 
-    _change(cse._Numbering, "inside", wrong)
+    _change(cse._Numbering, "visit_regions", wrong)
 
 
 @_bug("loads move in front of loops that may store, or run zero times")
@@ -229,7 +229,7 @@ def unroll_one_less() -> None:
 
         return chosen
 
-    _change(unroll._Unroller, "chosen", wrong)
+    _change(unroll._Unroller, "unrolled_values", wrong)
 
 
 # -- memory and indices
@@ -260,7 +260,7 @@ def sroa_mixes_rows() -> None:
 def all_barriers_removed() -> None:
     def wrong(_right: Any) -> Any:
         def run(_self: Any, module: Any) -> Any:
-            barriers_pass._Removal(module.kernel).all(module.kernel.body)
+            barriers_pass._Removal(module.kernel).remove_all(module.kernel.body)
             return module
 
         return run

@@ -178,14 +178,14 @@ def test_a_profile_that_is_still_open_tells_the_time_so_far() -> None:
 def test_an_export_that_its_receiver_refuses_is_taken_back() -> None:
     from vkjit.tensor import dlpack
 
-    before, shown = len(dlpack._given), []
+    before, shown = len(dlpack._exported), []
     usual, sys.unraisablehook = sys.unraisablehook, lambda report: shown.append(report.exc_value)
     try:
         with pytest.raises((SystemError, RuntimeError, BufferError)):
             np.from_dlpack(vk.ones(3).to(vk.bf16))
     finally:
         sys.unraisablehook = usual
-    assert len(dlpack._given) == before
+    assert len(dlpack._exported) == before
     assert all("dtype" in str(error) for error in shown)
 
 

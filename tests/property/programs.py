@@ -145,7 +145,7 @@ class _Generator:
             self.expression()
             return
         if self.draw(0, 3) == 0:
-            self.neighbours()
+            self.adjacent_elements()
             return
         name = self.pick(sorted(self.arrays))
         where = self.place(name)
@@ -156,7 +156,7 @@ class _Generator:
         assert isinstance(element, Array)
         self.builder.op("store", *where, self.value(element.element))
 
-    def neighbours(self) -> None:
+    def adjacent_elements(self) -> None:
         """Generate loads or stores of some of four adjacent elements."""
         name = self.pick(["x", "y", "z"])
         first = self.builder.emit("mul", self.small(INVOCATIONS // 4), self.builder.index(4))

@@ -15,7 +15,7 @@ import pytest
 from vkjit.ir import OPS, verify
 from vkjit.ir.rewrite import clone_module
 from vkjit.testing.fuzz import Checker, Options, generate, parse_program, program_text, shrink
-from vkjit.testing.fuzz.check import HARDWARE_WORDS, is_too_long
+from vkjit.testing.fuzz.check import MAX_HARDWARE_WORDS, is_too_long
 from vkjit.testing.fuzz.compare import difference
 from vkjit.testing.fuzz.execute import interpret
 from vkjit.testing.fuzz.program import Memory
@@ -107,5 +107,5 @@ def test_options_leave_runs_out() -> None:
 )
 def test_long_modules_stay_off_hardware(kind: str, words: int, expected: bool) -> None:
     device: Any = SimpleNamespace(caps=SimpleNamespace(kind=kind))
-    artifact: Any = SimpleNamespace(code=bytes(4 * (HARDWARE_WORDS + words)))
+    artifact: Any = SimpleNamespace(code=bytes(4 * (MAX_HARDWARE_WORDS + words)))
     assert is_too_long(device, artifact) is expected

@@ -39,7 +39,7 @@ def of_types(types: tuple[DType, ...], count: int) -> st.SearchStrategy[tuple[DT
 def agrees(name: str, dtype: DType, values: tuple[Values, ...]) -> None:
     meaning = OPS[op_name(name)].meaning
     assert meaning is not None
-    with semantics.quiet():
+    with semantics.silence_warnings():
         expected = np.asarray(meaning(*values))
     found = run(module(name, (dtype,) * len(values), dtype), dtype, *values)
     assert first_difference(found, expected, *values) == ""
@@ -67,7 +67,7 @@ def test_shifts_and_powers(name: str, case: tuple[DType, tuple[Values, ...]]) ->
 @given(of_types((*INTEGERS, *FLOATS), 1), st.sampled_from((*INTEGERS, *FLOATS, dtypes.boolean)))
 def test_conversions(case: tuple[DType, tuple[Values, ...]], target: DType) -> None:
     source, (values,) = case
-    with semantics.quiet():
+    with semantics.silence_warnings():
         expected = semantics.cast(values, source, target)
     found = run(module("cast", (source,), target), target, values)
     assert first_difference(found, expected, values) == ""
@@ -77,7 +77,7 @@ def test_conversions(case: tuple[DType, tuple[Values, ...]], target: DType) -> N
 @given(hnp.arrays(np.float64, LOCAL), st.integers(0, 1100))
 def test_remainders_of_far_apart_numbers(x: Values, exponent: int) -> None:
     """The remainder is exact for quotients of any size."""
-    with semantics.quiet():
+    with semantics.silence_warnings():
         y = np.ldexp(x[::-1], -exponent)
         expected = np.fmod(x, y)
     found = run(module("truncrem", (dtypes.f64, dtypes.f64), dtypes.f64), dtypes.f64, x, y)

@@ -67,8 +67,8 @@ def apply(x: Any, kind: str, argument: Any) -> Any:
         return x.expand(argument) if ours else np.broadcast_to(x, argument)
     if argument is None:
         return x
-    turned = (*[slice(None)] * argument, slice(None, None, -1))
-    return x[turned]
+    transposed = (*[slice(None)] * argument, slice(None, None, -1))
+    return x[transposed]
 
 
 @given(chain=chains())

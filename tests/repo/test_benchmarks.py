@@ -78,7 +78,7 @@ def test_a_target_bounds_something() -> None:
 
 def test_timing_warms_up_and_takes_a_median() -> None:
     calls: list[int] = []
-    assert median_seconds(lambda: calls.append(1), seconds=0.0, least=5) >= 0.0
+    assert median_seconds(lambda: calls.append(1), seconds=0.0, min_calls=5) >= 0.0
     assert len(calls) == 6
 
 

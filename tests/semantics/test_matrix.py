@@ -86,7 +86,7 @@ def test_the_page_is_current() -> None:
     assert generate.main(["--check"]) == 0, "run: python -m tests.semantics.generate"
 
 
-def joined(a: DType, b: DType) -> DType | None:
+def combined(a: DType, b: DType) -> DType | None:
     """Return the type of `x + z` by the documented rule, or None if it is an error."""
     if vk.boolean in (a, b):
         return b if a is vk.boolean and b is not vk.boolean else a if b is vk.boolean and a is not b else vk.i32
@@ -110,7 +110,7 @@ def test_mixed_types(a: DType) -> None:
 
     for b in dtypes.ALL:
         signature = Signature((ArrayArg(a, 1), ArrayArg(b, 1)), (1, 1, 1))
-        expected = joined(a, b)
+        expected = combined(a, b)
         if expected is None:
             with pytest.raises(vk.CompileError, match="have no common type"):
                 lower_kernel(describe(kernel), signature)

@@ -24,10 +24,10 @@ from tests.stdlib_properties.coverage import all_kernels
 from tests.stdlib_properties.results import MISSED, Mutant, Results, in_order, report
 from tests.stdlib_properties.suite import ALL_KERNELS, ALL_OPERATIONS
 from tests.stdlib_properties.survey import Known, survey
-from vkjit.testing.execution.time_limited import Clock, impatient
+from vkjit.testing.execution.time_limited import Clock, time_limited
 
 ENOUGH = 0.9
-MOST_CRASHES = 200
+MAX_CRASHES = 200
 
 
 def _judge_all(known: dict[str, Known], given: argparse.Namespace, clock: Clock) -> None:
@@ -67,7 +67,7 @@ def _supervised(given: argparse.Namespace) -> int:
     """Judge mutants in a child process; a mutant that crashes it counts as killed, and a new child resumes."""
     if given.again:
         Results(given.results).drop(MISSED)
-    for _ in range(MOST_CRASHES):
+    for _ in range(MAX_CRASHES):
         arguments = [a for a in sys.argv[1:] if a != "--again"]
         command = [
             sys.executable,
@@ -119,7 +119,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as folder:
             given.results = Path(folder) / "results.jsonl"
             return _supervised(given)
-    with impatient(1e9) as clock:
+    with time_limited(1e9) as clock:
         start = time.monotonic()
         known = survey(_kept(given.results) if given.child else None)
         count, missing = len(ALL_KERNELS) + len(ALL_OPERATIONS), sorted(all_kernels() - set(known))

@@ -52,26 +52,27 @@ def _searched(x: Any, y: Any, size: Any) -> Any:
 _LINES = {"ACC": [vk.f32], "SIZE": [32], "LOG": [False, True]}
 
 BOUNDARY_KERNELS = (
-    KernelProperty(reduce.reduce_groups, lambda x: x.sum(axis=2), {  # four accumulators, four iterations from 4096 elements on
+    # four accumulators, four iterations from 4096 elements on
+    KernelProperty(reduce.reduce_per_workgroup, lambda x: x.sum(axis=2), {
         "elements": {k: v for k, v in _SUM.items() if k != "LIMIT"},
         "dims": {"R": [1, 7, 1023, 1024, 1030, 2100, 4095, 4096, 5200], "A": (1, 2), "B": (1, 2)}, **_F32}, "reduce_groups, long"),
-    KernelProperty(reduce.reduce_groups, lambda x: np.sqrt((x**2).sum(axis=2)), {
+    KernelProperty(reduce.reduce_per_workgroup, lambda x: np.sqrt((x**2).sum(axis=2)), {
         "elements": {k: v for k, v in _SQUARES.items() if k != "LIMIT"}, "dims": {"R": [1500], "A": [2], "B": [2]},
         **_F32}, "reduce_groups, roots"),
-    KernelProperty(reduce.search_blocks, _searched, {
-        "elements": {"TAKES": [reduce.greater], "IN": [vk.f32], "LIMIT": [65536], "size": (5, 40), "x": (-9.0, 9.0)},
+    KernelProperty(reduce.arg_reduce_blocks, _searched, {
+        "elements": {"TAKES": [reduce.replaces_maximum], "IN": [vk.f32], "LIMIT": [65536], "size": (5, 40), "x": (-9.0, 9.0)},
         "dims": {"L": (1, 2), "N": (1, 90), "S": (1, 3), "P": (1, 5)}, **_F32}),
     KernelProperty(registers.multiply_pairs, _pairs, {  # two column pairs per invocation
         "elements": {"SIZE": [32], "ROWS": [8], "PAIRS": [2], "a": _WORDS, "b": _WORDS}, "schedules": False,
         "dims": {"a": "G M H", "b": "G 2*H P", "c": "G M 2*P", "G": (1, 2), "M": (1, 11), "H": (1, 4), "P": [1, 63, 65, 130]},
         **_F32}, "multiply_pairs, two"),
-    KernelProperty(softmax_cpu.softmax_of_lines, _softmax, {  # longer than the register rows
+    KernelProperty(softmax_cpu.softmax_per_subgroup, _softmax, {  # longer than the register rows
         "elements": {**_LINES, "HELD": [24], "x": (-9.0, 9.0)}, "dims": {"lines": (1, 3), "length": [1, 257, 300, 512, 700]},
         "schedules": False, **_F32}, "softmax_of_lines, long"),
-    KernelProperty(softmax_cpu.gradient_of_lines, _softmax_gradient, {
+    KernelProperty(softmax_cpu.gradient_per_subgroup, _softmax_gradient, {
         "elements": {**_LINES, "g": (-3.0, 3.0), "y": (-3.0, 0.0)}, "dims": {"lines": (1, 3), "length": [1, 257, 512, 700]},
         "schedules": False, **_F32}, "gradient_of_lines, long"),
-    KernelProperty(dropout.dropped, _dropped, {  # which elements are kept, word by word
+    KernelProperty(dropout.apply_dropout, _dropped, {  # which elements are kept, word by word
         "elements": {"A": [vk.f32], "chance": (0.2, 0.8), "scale": (0.5, 2.0), "seed": (0, 2**63)}, **_F32},
         "dropped, some"),
 )  # fmt: skip
@@ -98,13 +99,13 @@ def _steps_at_once(_: Any, xp: Any, *tensors: Any) -> Any:
         made = [p - rate * d / (s.sqrt() + epsilon) for p, d, s in zip(parameters, slopes, states, strict=True)]
         return (*made, xp.cat(states[::-1]))
     sizes = [t.shape[0] for t in parameters]
-    table = np.zeros((2, optimizers.MOST_TENSORS), np.int32)
+    table = np.zeros((2, optimizers.MAX_TENSORS), np.int32)
     table[0, :3] = np.cumsum([0, *sizes[:2]])
     table[1, :3] = np.cumsum([0, *sizes[:0:-1]])[::-1]
     values = [t.clone()._array for t in parameters]
     states = [xp.cat([s * s for s in squares[::-1]])._array]
-    unused = optimizers.unused_arrays(values, vk.f32, states)
-    several = optimizers.Tensors(tuple(values), tuple(states), vk.tensor(table)._array, sum(sizes), unused)
+    unused = optimizers.placeholder_arrays(values, vk.f32, states)
+    several = optimizers.TensorBatch(tuple(values), tuple(states), vk.tensor(table)._array, sum(sizes), unused)
     optimizers.step_tensors(rules.adagrad, several, [g._array for g in gradients], (rate, epsilon, decay))
     return tuple(vk.Tensor(a) for a in (*values, *states))
 
@@ -131,13 +132,13 @@ BOUNDARY_OPERATIONS = (
               [[(1, 6, 4, 33), (60, 2, 3, 3)], [(2, 15, 4, 5), (6, 5, 3, 3)]], ALL),
     Operation("conv2d, short loops", lambda F, xp, x, w, b: F.conv2d(x, w, b, padding=1),  # sums continued by later launches
               [[(1, 40, 3, 33), (3, 40, 3, 3), (3,)], [(2, 40, 5, 7), (5, 40, 2, 2), (5,)]], CPU,
-              limits={"conv.direct_plan.CPU_LOOP": 16, "conv.wgrad_plan.CPU_LOOP": 64}),
+              limits={"conv.direct_plan.MAX_CPU_ITERATIONS": 16, "conv.wgrad_plan.MAX_CPU_ITERATIONS": 64}),
     Operation("steps of several tensors", _steps, [[(5,), (2, 3), (4,)]], ALL, gradients=False),
     Operation("steps of several tensors at once", _steps_at_once, [[(5,), (70,), (4,)] * 3, [(1,), (1,), (2,)] * 3],
               gradients=False),
     Operation("max_pool, apart", lambda F, xp, x: F.max_pool2d(x, 2, 3), [[(2, 2, 7, 8)]], ("llvm",)),
     Operation("matmul, blocks", lambda F, xp, x, y: x @ y, [[(40, 30), (30, 70)], [(2, 300, 5), (2, 5, 300)]], ("llvm",),
-              limits={"matmul.by_rule.BUSY": 0}),
+              limits={"matmul.by_rule.MIN_GROUPS": 0}),
     Operation("matmul, few columns, batches", lambda F, xp, x, y: x @ y, [[(2, 9, 300), (2, 300, 2)]], ("llvm",)),
     Operation("group_norm, long", lambda F, xp, x, w, b: F.group_norm(x, 2, w, b), [[(1, 2, 5000), (2,), (2,)]], BOTH),
     Operation("layer_norm, many rows", lambda F, xp, x, w, b: F.layer_norm(x, x.shape[1:], w, b),

@@ -33,7 +33,7 @@ from vkjit.testing.edits.edit import replaced
 from vkjit.testing.execution.time_limited import Clock
 from vkjit.testing.mutate import Edit, mutant
 from vkjit.testing.mutate.equivalence import more_barriers
-from vkjit.testing.mutate.redundant_choices import without_idle_choices
+from vkjit.testing.mutate.redundant_choices import without_redundant_choices
 from vkjit.testing.mutate.trials import CaseProperty, Trial, Trials
 
 __all__ = ["Bench", "Place", "Verdict"]
@@ -42,7 +42,7 @@ CASES = 32
 """Examples per property of a kernel."""
 
 _KEPT_TEXTS = 128
-_MOST_ASSERTS = 16
+_MAX_ASSERTS = 16
 _SEARCHED = ", sanitized"
 
 
@@ -101,7 +101,7 @@ class Bench:
         self._edit = edit
         self._made = {k: v for k, v in self._made.items() if k[1] is None}
         changed = self._changed(self.kernel, edit, "as it is")
-        by = self.trials.failed(changed, self.trials.known())
+        by = self.trials.failed(changed, self.trials.proven_killers())
         if by:
             return "killed", by
         others = self.trials.others()
@@ -124,7 +124,7 @@ class Bench:
         """
         for trial in self.trials.trials:
             if math.isnan(trial.seconds) and not trial.name.endswith(_SEARCHED):
-                self.trials.prove(trial)
+                self.trials.run_on_original(trial)
 
     def _means_the_same(self, edit: Edit) -> bool:
         return bool(self._signatures) and all(
@@ -144,7 +144,7 @@ class Bench:
         module = frontend.lower_kernel(kernel.expanded_spec, signature)
         if not raw:
             with contextlib.suppress(FeatureError):  # a program that the device can't run is compared unoptimized
-                module = pipeline.run(without_idle_choices(module), replace(INTERPRETER_CAPS, kind="discrete"), 2)
+                module = pipeline.run(without_redundant_choices(module), replace(INTERPRETER_CAPS, kind="discrete"), 2)
         return print_module(module)
 
     def _launched(self, place: Place, searched: bool) -> Trial:
@@ -228,13 +228,13 @@ class Bench:
 
 
 def _without_asserts(kernel: Kernel) -> Kernel:
-    for _ in range(_MOST_ASSERTS):
+    for _ in range(_MAX_ASSERTS):
         source = source_of(kernel.spec.fn)
         found = next((node for node in ast.walk(source.node) if isinstance(node, ast.Assert)), None)
         if found is None:
             return kernel
         kernel = mutant(kernel, replaced("dropped statement", found, source.lines, "pass"))
-    raise AssertionError(f"{kernel.name} has more than {_MOST_ASSERTS} asserts")
+    raise AssertionError(f"{kernel.name} has more than {_MAX_ASSERTS} asserts")
 
 
 def _with(kernel: Kernel, options: dict[str, Any]) -> Kernel:

@@ -102,57 +102,57 @@ _SHARED = (
     KernelProperty(gather_scatter.take_last, lambda x, where: x[:, where], {
         "elements": {"where": ("0-E", "E-1")}, "dims": {k: v for k, v in _AXIS.items() if k != "B"},
         "dtypes": {"T": [vk.f32], "I": [vk.i64]}}),
-    KernelProperty(gather_vec4.take_fours, lambda x, where: x[:, where], {
+    KernelProperty(gather_vec4.take_vec4, lambda x, where: x[:, where], {
         "elements": {"where": ("0-E", "E-1"), "LOCAL": [64]}, "dims": {**_AXIS, "B": [4, 8]},
         "dtypes": {"T": [vk.f32], "I": [vk.i32, vk.i64]}}),
-    KernelProperty(gather_vec4.take_last_fours, lambda x, where: x[:, where], {
+    KernelProperty(gather_vec4.take_last_vec4, lambda x, where: x[:, where], {
         "elements": {"where": ("0-E", "E-1")}, "dims": {"A": (1, 3), "E": (1, 20), "N": [4, 12]},
         "dtypes": {"T": [vk.f32], "I": [vk.i64]}}),
-    KernelProperty(gather_vec4.gather_last_fours, _gather, {
+    KernelProperty(gather_vec4.gather_last_vec4, _gather, {
         "elements": {"where": ("0-E", "E-1")}, "dims": {"A": (1, 3), "E": (1, 20), "N": [4, 12]},
         "dtypes": {"T": [vk.f32], "I": [vk.i64]}}),
-    KernelProperty(cat.joined, lambda p, q: _side_by_side(p, q).reshape(-1), {
+    KernelProperty(cat.cat_elements, lambda p, q: _side_by_side(p, q).reshape(-1), {
         "dims": {"A": [1, 3, 90], "M": (1, 9), "N": (1, 9), "y": "A*(M+N)"}, **_F32}),
-    KernelProperty(cat.joined_fours, _side_by_side, {"dims": {"A": (1, 3), "M": [4, 8], "N": [4, 12], "y": "A M+N"}, **_F32}),
-    KernelProperty(copy_vec4.backwards_fours, lambda x: x[:, ::-1], {"dims": {"R": (1, 3), "C": [4, 12]}, **_F32}),
-    KernelProperty(copy_vec4.triangle_fours, _triangle, {
+    KernelProperty(cat.cat_vec4, _side_by_side, {"dims": {"A": (1, 3), "M": [4, 8], "N": [4, 12], "y": "A M+N"}, **_F32}),
+    KernelProperty(copy_vec4.reverse_vec4, lambda x: x[:, ::-1], {"dims": {"R": (1, 3), "C": [4, 12]}, **_F32}),
+    KernelProperty(copy_vec4.triangle_vec4, _triangle, {
         "elements": {"diagonal": (-3, 3), "UPPER": [False, True]}, "dims": {"M": (1, 9), "N": [4, 8]}, **_F32}),
     KernelProperty(gather_scatter.gather, _gather, {
         "elements": {"where": ("0-E", "E-1")}, "dims": _AXIS, "dtypes": {"T": [vk.f32], "I": [vk.i64]}}),
-    KernelProperty(gather_scatter.scatter_add, _scatter(True), {
+    KernelProperty(gather_scatter.scatter_combine, _scatter(True), {
         "elements": {"where": ("0-E", "E-1"), "start": (0, "N-1"), "stop": (1, "N"), "COMBINE": [gather_scatter.add],
                      "C": [vk.i32]},
         "dims": _AXIS, "dtypes": {"T": [vk.i32], "U": [vk.i32], "I": [vk.i64]}}),
-    KernelProperty(gather_scatter.scatter_put, _scatter(False), {
+    KernelProperty(gather_scatter.scatter_assign, _scatter(False), {
         "elements": {"where": ("0-E", "E-1"), "start": (0, "N-1"), "stop": (1, "N")}, "dims": _AXIS,
         "dtypes": {"T": [vk.i32], "I": [vk.i64]}}),
-    KernelProperty(scan.running, _running, {
+    KernelProperty(scan.cumulative, _running, {
         "elements": {"COMBINE": [scan.add], "INIT": [0], "ACC": [vk.f32], "LIMIT": [65536], "x": (-2.0, 2.0),
                      "ends": (-2.0, 2.0), "SEEDED": [False, True]},
         "dims": {"R": (1, 70)}, **_F32}),
     KernelProperty(scan.triangle, _triangle, {
         "elements": {"diagonal": (-3, 3), "UPPER": [False, True]}, "dims": {"M": (0, 9), "N": (0, 9)}, **_F32}),
-    KernelProperty(reduce.reduce_lines, lambda x: x.sum(axis=2), {"elements": _SUM, "dims": {"R": (1, 70)}, **_F32}),
-    KernelProperty(reduce.reduce_groups, lambda x: np.sqrt((x**2).sum(axis=2)), {
+    KernelProperty(reduce.reduce_per_invocation, lambda x: x.sum(axis=2), {"elements": _SUM, "dims": {"R": (1, 70)}, **_F32}),
+    KernelProperty(reduce.reduce_per_workgroup, lambda x: np.sqrt((x**2).sum(axis=2)), {
         "elements": {k: v for k, v in _SQUARES.items() if k != "LIMIT"}, "dims": {"R": (1, 600), "A": (1, 2), "B": (1, 2)},
         **_F32}),
-    KernelProperty(reduce.reduce_lanes, lambda x: x.sum(axis=2), {
+    KernelProperty(reduce.reduce_by_shuffles, lambda x: x.sum(axis=2), {
         "elements": {**{k: v for k, v in _SUM.items() if k != "LIMIT"}, "LOCAL": [32, 64], "DOUBLINGS": [5], "DEPTH": [2]},
         "dims": {"R": (1, 600), "A": (1, 2), "B": (1, 2)}, "schedules": False, **_F32}),
-    KernelProperty(reduce.search_rows, lambda x: x.argmax(axis=2), {
-        "elements": {"TAKES": [reduce.greater], "IN": [vk.f32], "SIZE": [32], "DOUBLINGS": [5]},
+    KernelProperty(reduce.arg_reduce_per_subgroup, lambda x: x.argmax(axis=2), {
+        "elements": {"TAKES": [reduce.replaces_maximum], "IN": [vk.f32], "SIZE": [32], "DOUBLINGS": [5]},
         "dims": {"R": (1, 600), "A": (1, 2), "B": (1, 2)}, "schedules": False, **_F32}),
-    KernelProperty(reduce.search_rows, lambda x: x.argmax(axis=2), {  # four vec4 at once, and a tail
-        "elements": {"TAKES": [reduce.greater], "IN": [vk.f32], "SIZE": [32], "DOUBLINGS": [5], "x": (-9.0, 9.0)},
+    KernelProperty(reduce.arg_reduce_per_subgroup, lambda x: x.argmax(axis=2), {  # four vec4 at once, and a tail
+        "elements": {"TAKES": [reduce.replaces_maximum], "IN": [vk.f32], "SIZE": [32], "DOUBLINGS": [5], "x": (-9.0, 9.0)},
         "dims": {"R": [511, 512, 1024, 1030], "A": [3], "B": (1, 5)}, "schedules": False, **_F32}, "search_rows, long"),
     KernelProperty(shared_tiles.multiply_tiles, np.matmul, {
         "elements": {"ACC": [vk.f32], "A_ROWS": [False, True], "B_ROWS": [False, True]}, "dims": _MATRIX, **_F32}),
     KernelProperty(registers.multiply_registers, np.matmul, {
         "elements": {"ACC": [vk.f32], "ROWS": [1, 4], "COLUMNS": [1, 2], "LANES": [8]}, "dims": _MATRIX, **_F32}),
-    KernelProperty(softmax_cpu.softmax_of_lines, _softmax, {
+    KernelProperty(softmax_cpu.softmax_per_subgroup, _softmax, {
         "elements": {"ACC": [vk.f32], "SIZE": [32], "HELD": [8], "LOG": [False, True], "x": (-9.0, 9.0)},
         "dims": {"lines": (1, 3), "length": (1, 250)}, "schedules": False, **_F32}),
-    KernelProperty(softmax_cpu.gradient_of_lines, _softmax_gradient, {
+    KernelProperty(softmax_cpu.gradient_per_subgroup, _softmax_gradient, {
         "elements": {"ACC": [vk.f32], "SIZE": [32], "LOG": [False, True], "g": (-3.0, 3.0), "y": (-3.0, 0.0)},
         "dims": {"lines": (1, 3), "length": (1, 250)}, "schedules": False, **_F32}),
 )  # fmt: skip
@@ -284,7 +284,7 @@ _WIDE = {"F": [functions.mul], "C": [vk.f32]}
 _ALL_F32 = {"dtypes": [vk.f32]}
 
 
-def _fours(function: Any, names: str) -> dict[str, Any]:
+def _vectors(function: Any, names: str) -> dict[str, Any]:
     """Return inputs of two vec4 (`count` specializes the kernel), with the array dimensions `names`."""
     elements: dict[str, list[Any]] = (
         {"count": [2]} if function is None else {"count": [2], "F": [function], "C": [vk.f32]}
@@ -315,26 +315,26 @@ def _direct() -> tuple[KernelProperty, ...]:
         _step(rules.adagrad, _adagrad, "total", ("rate", "epsilon", "decay"), 0),
         _step(rules.lion, _lion, "mean", ("rate", "beta", "fresh", "beta", "fresh", "kept"), 0),
         _step_many(),
-        KernelProperty(norm_chunks.moved, lambda running, found, keep, take: keep * running + take * found, _F32),
-        KernelProperty(maps.wide1(vk.f32, vk.f32), _wide(np.square, "a"), {
+        KernelProperty(norm_chunks.update_running, lambda running, found, keep, take: keep * running + take * found, _F32),
+        KernelProperty(maps.map1_packed(vk.f32, vk.f32), _wide(np.square, "a"), {
             "elements": {**_WIDE, "F": [functions.square], "a": _WORDS}, "dims": {"N": (1, 40)}}),
-        KernelProperty(maps.wide2(vk.f32, vk.f32, vk.f32), _wide(np.multiply, "a", "b"), {
+        KernelProperty(maps.map2_packed(vk.f32, vk.f32, vk.f32), _wide(np.multiply, "a", "b"), {
             "elements": {**_WIDE, "a": _WORDS, "b": _WORDS}, "dims": {"N": (1, 40)}}),
-        KernelProperty(maps.wide2_right(vk.f32, vk.f32, vk.f32), _wide(np.multiply, "a"), {
+        KernelProperty(maps.map2_right_packed(vk.f32, vk.f32, vk.f32), _wide(np.multiply, "a"), {
             "elements": {**_WIDE, "a": _WORDS, "s": [2.0, -3.0]}, "dims": {"N": (1, 40)}}),
-        KernelProperty(maps.numbers, lambda y: np.arange(y.size, dtype=y.dtype), {
+        KernelProperty(maps.iota, lambda y: np.arange(y.size, dtype=y.dtype), {
             "dims": {"N": (0, 70)}, "dtypes": {"R": [vk.i32]}}),
-        KernelProperty(fours.fours0(vk.f32, vk.f32), lambda s, y: np.full(y.shape, s), _fours(None, "N")),
-        KernelProperty(fours.fours1(vk.f32, vk.f32), lambda a: a * a, _fours(functions.square, "MN")),
-        KernelProperty(fours.fours2(vk.f32, vk.f32, vk.f32), lambda a, b: a * b, _fours(functions.mul, "MPN")),
-        KernelProperty(fours.fours2_right(vk.f32, vk.f32, vk.f32), lambda a, s: a * s, _fours(functions.mul, "MN")),
-        KernelProperty(fours.fours3(*[vk.f32] * 4), lambda a, b, c: a + b * c, _fours(functions.mul_add, "MPQN")),
-        KernelProperty(fours.fours3_right(*[vk.f32] * 4), lambda a, b, s: a + b * s, _fours(functions.mul_add, "MPN")),
-        KernelProperty(fours.fours3_middle(*[vk.f32] * 4), lambda a, s, c: a + s * c, _fours(functions.mul_add, "MPN")),
-        KernelProperty(fours.fours3_outer(*[vk.f32] * 3), lambda a, s, t: np.clip(a, s, t), _fours(functions.clamp, "MN")),
-        KernelProperty(fours.fours2_rows(*[vk.f32] * 3), lambda a, b: a * b, {
+        KernelProperty(fours.fill_vec(vk.f32, vk.f32), lambda s, y: np.full(y.shape, s), _vectors(None, "N")),
+        KernelProperty(fours.map1_vec(vk.f32, vk.f32), lambda a: a * a, _vectors(functions.square, "MN")),
+        KernelProperty(fours.map2_vec(vk.f32, vk.f32, vk.f32), lambda a, b: a * b, _vectors(functions.mul, "MPN")),
+        KernelProperty(fours.map2_right_vec(vk.f32, vk.f32, vk.f32), lambda a, s: a * s, _vectors(functions.mul, "MN")),
+        KernelProperty(fours.map3_vec(*[vk.f32] * 4), lambda a, b, c: a + b * c, _vectors(functions.mul_add, "MPQN")),
+        KernelProperty(fours.map3_right_vec(*[vk.f32] * 4), lambda a, b, s: a + b * s, _vectors(functions.mul_add, "MPN")),
+        KernelProperty(fours.map3_middle_vec(*[vk.f32] * 4), lambda a, s, c: a + s * c, _vectors(functions.mul_add, "MPN")),
+        KernelProperty(fours.map3_outer_vec(*[vk.f32] * 3), lambda a, s, t: np.clip(a, s, t), _vectors(functions.clamp, "MN")),
+        KernelProperty(fours.map2_rows_vec4(*[vk.f32] * 3), lambda a, b: a * b, {
             "elements": {"count": [2], "F": [functions.mul], "C": [vk.f32]}, "dims": {"R": (1, 3), "C": [8]}}),
-        KernelProperty(fours.fours1(vk.f16, vk.u8, 16), _converted, {
+        KernelProperty(fours.map1_vec(vk.f16, vk.u8, 16), _converted, {
             "elements": {"count": [2], "F": [functions.identity], "C": [vk.f32], "a": [0x48003C00, 0x3C004000]},
             "dims": {"M": [16], "N": [8]}}),
         KernelProperty(maps.fill(vk.f32), lambda s, y: np.full(y.shape, s), {"dims": {"N": [(), (5,), (2, 3)]}, **_F32}),
@@ -349,11 +349,11 @@ def _direct() -> tuple[KernelProperty, ...]:
         KernelProperty(shared_tiles.multiply_large_tiles, np.matmul, {
             "elements": {"ACC": [vk.f32], "A_ROWS": choices, "B_ROWS": choices},
             "dims": {"G": [1], "M": (1, 140), "N": (1, 140), "K": (1, 20)}, **_F32}),
-        KernelProperty(embedding.converted, lambda x: x, {"dtypes": {"A": [vk.f32], "T": [vk.f16, vk.f32]}}),
-        KernelProperty(pool._at_places, _at_places, {
+        KernelProperty(embedding.convert, lambda x: x, {"dtypes": {"A": [vk.f32], "T": [vk.f16, vk.f32]}}),
+        KernelProperty(pool._gather_at_indices, _at_places, {
             "elements": {"I": [vk.i32], "count": "3*C", "size": [4], "out": [3], "at": (0, 3)},
             "dims": {"x": "4*C", "at": "3*C", "y": "3*C", "C": (1, 30)}, **_F32}),
-        KernelProperty(dropout.dropped, _dropped, {
+        KernelProperty(dropout.apply_dropout, _dropped, {
             "elements": {"A": [vk.f32], "chance": [0.0, 2.0], "scale": (0.5, 2.0)}, **_F32}),
     )  # fmt: skip
 

@@ -19,7 +19,7 @@ import numpy as np
 
 import vkjit as vk
 from vkjit.nn import functional
-from vkjit.stdlib.registry import as_class
+from vkjit.stdlib.registry import forcing_class
 
 __all__ = ["Operation", "check_case", "check_guarded", "check_operation", "is_present"]
 
@@ -61,7 +61,7 @@ def check_operation(operation: Operation) -> None:
 def check_case(operation: Operation, number: int, kind: str, interpreter: Any = "interpreter") -> None:
     """Check one case on one kind of device."""
     what = f"{operation.name} ({kind}) for shapes {list(operation.shapes[number])}"
-    forced = as_class(kind) if kind in ("cpu", "gpu") else contextlib.nullcontext()
+    forced = forcing_class(kind) if kind in ("cpu", "gpu") else contextlib.nullcontext()
     chosen = interpreter if kind in ("cpu", "gpu") else _DEVICES.get(kind, kind)
     with vk.use_device(chosen), forced, _limited(operation):
         if operation.refused:
@@ -84,7 +84,7 @@ def _expect_report(operation: Operation, arrays: list[Any], what: str) -> None:
 
 def check_guarded(operation: Operation, number: int, kind: str, interpreter: Any) -> None:
     """Run a case with invalid inputs on sanitized kernels without asserts: no other error may follow."""
-    with vk.use_device(interpreter), as_class(kind), _limited(operation):
+    with vk.use_device(interpreter), forcing_class(kind), _limited(operation):
         try:
             _ours(operation, _arrays(operation, operation.shapes[number], number))
             vk.device().synchronize()

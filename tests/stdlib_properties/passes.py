@@ -36,16 +36,16 @@ def _compacted(length: int | None) -> Any:
             rest = xp.full((SPARE,), UNTOUCHED)
             return xp.cat([places, rest]), xp.cat([values[places], rest.to(values.dtype)])
         x, values = x._array, values._array
-        starts = compaction.starts_of_segments(x) if length is None else _starts(x, length)
+        starts = compaction.segment_offsets(x) if length is None else _starts(x, length)
         total = int(vk.Tensor(starts).numpy()[-1])
         made = [vk.full((total + SPARE,), UNTOUCHED, dtype=t) for t in (vk.i64, vk.f32)]
         places, found = (m._array for m in made)
         if length is None:
-            compaction.write_places(x, starts, places)
+            compaction.write_indices(x, starts, places)
             compaction.write_values(x, values, starts, found)
         else:
-            compaction._places(x, starts, places, length, vk.f32)
-            compaction._values(x, values, starts, found, length, vk.f32)
+            compaction._write_indices(x, starts, places, length, vk.f32)
+            compaction._gather_values(x, values, starts, found, length, vk.f32)
         return tuple(made)
 
     return call
@@ -54,8 +54,8 @@ def _compacted(length: int | None) -> Any:
 def _starts(x: Any, length: int) -> Any:
     segments = -(-x.shape[0] // length)
     counts, starts = vk.zeros((segments,), dtype=vk.i32), vk.zeros((segments + 1,), dtype=vk.i64)
-    compaction._count(x, counts._array, length, vk.f32, 32)
-    compaction._add_up(counts._array, starts._array)
+    compaction._count_segments(x, counts._array, length, vk.f32, 32)
+    compaction._scan_counts(counts._array, starts._array)
     return starts._array
 
 
@@ -85,7 +85,7 @@ def _selecting() -> list[Operation]:
                 f"compaction in tiles, {words}", _compacted(None), _lengths(1, 31, 4096, 4097, 9000), ("gpu",), **given
             ),
             Operation(f"compaction in many tiles, {words}", _compacted(None), _lengths(40_000), ("gpu",),
-                      limits={"index.compaction.MOST_SEGMENTS": 2}, **given),
+                      limits={"index.compaction.MAX_SEGMENTS": 2}, **given),
         ]  # fmt: skip
     return made
 
@@ -102,7 +102,7 @@ def _by_digits(key: Any, bits: int, descending: bool, length: int = 0) -> Any:
             return made[0], made[1]
         array = x._array
         if not length:
-            found = radix_sort.sort_by_digits(array, key, bits, descending)
+            found = radix_sort.radix_sort(array, key, bits, descending)
         else:
             found = _on_processors(array, key, bits, descending, length)
         return tuple(vk.Tensor(a) for a in found)
@@ -117,7 +117,7 @@ def _by_ranks(together: bool, descending: bool, groups: int) -> Any:
         if xp is not vk:
             made = xp.sort(x, dim=1, descending=descending, stable=True)
             return made[0], made[1]
-        sort = radix_sort_ballot.sort_rows if together else radix_sort_ballot.sort_lines
+        sort = radix_sort_ballot.sort_short_rows if together else radix_sort_ballot.radix_sort
         return tuple(vk.Tensor(a) for a in sort(x._array, vk.i64, descending, groups))
 
     return call
@@ -126,14 +126,14 @@ def _by_ranks(together: bool, descending: bool, groups: int) -> Any:
 def _on_processors(lines: Any, key: Any, bits: int, descending: bool, length: int) -> Any:
     """Run the CPU passes on any device, with short tiles."""
     rows, n = lines.shape
-    counts = scratch((rows, -(-n // length), radix_sort.BINS), vk.i32, lines.device)
+    counts = scratch((rows, -(-n // length), radix_sort.CPU_BINS), vk.i32, lines.device)
     target, other = radix_sort._pairs(lines)
     source = (lines, other[1])
     for shift in range(0, bits, 8):
         options = (key, vk.u64 if bits == 64 else vk.u32, descending)
         radix_sort.count_digits(source[0], counts, length, shift, *options)
-        radix_sort.begin_digits(counts)
-        radix_sort.move_digits(*source, *target, counts, length, shift, shift == 0, *options)
+        radix_sort.scan_digits(counts)
+        radix_sort.scatter_digits(*source, *target, counts, length, shift, shift == 0, *options)
         source, target, other = target, other, target
     return source
 
@@ -168,10 +168,10 @@ def _sorting() -> list[Operation]:
         Operation("sort by ranks, descending", _by_ranks(False, True, 4), [[(1, 600)]], ("gpu",), **few),
         Operation("sort by ranks, floats", _by_ranks(False, False, 2), [[(1, 300)]], ("gpu",), **floats),
         Operation("sort by ranks, many tiles", _by_ranks(False, False, 1), [[(1, 2200)]], ("gpu",),
-                  limits={"scan_sort.radix_sort_ballot.FEW_TILES": 2}, **floats),
+                  limits={"scan_sort.radix_sort_ballot.MAX_TILES_WITHOUT_SCAN": 2}, **floats),
         Operation("sort by ranks, rows", _by_ranks(True, False, 0), [[(2, 50)], [(1, 1)], [(2, 300)]], ("gpu",), **floats),
         Operation("sort by ranks, rows descending", _by_ranks(True, True, 4), [[(2, 130)]], ("gpu",), **few),
-        Operation("sort by digits, long", _by_digits(sort.key_signed_long, 64, False), [[(2, 300)]], ("gpu", "llvm"), **long),
+        Operation("sort by digits, long", _by_digits(sort.key_i64, 64, False), [[(2, 300)]], ("gpu", "llvm"), **long),
     ]  # fmt: skip
 
 

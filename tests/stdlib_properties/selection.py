@@ -41,21 +41,21 @@ def _selected() -> tuple[KernelProperty, ...]:
     lengths = {"length": (1, 90), "SIZE": [32]}
     sizes = {"dims": {"N": (0, 200), "S": (1, 4)}}
     return (
-        KernelProperty(compaction._count, _count, {"elements": {**lengths, "IN": [vk.f32]}, **sizes, **_F32}),
-        KernelProperty(compaction._count, _count, {
+        KernelProperty(compaction._count_segments, _count, {"elements": {**lengths, "IN": [vk.f32]}, **sizes, **_F32}),
+        KernelProperty(compaction._count_segments, _count, {
             "elements": {**lengths, "IN": [vk.i32], "x": [0, 1, -1, 0, 256]}, **sizes, "dtypes": [vk.i32]},
             "_count, whole numbers"),
-        KernelProperty(compaction._add_up, _before, {  # sums that exceed 32 bits
+        KernelProperty(compaction._scan_counts, _before, {  # sums that exceed 32 bits
             "elements": {"counts": (0, 2**31 - 1)}, "dims": {"S": (0, 70)}}),
-        KernelProperty(compaction_tiles.add_up_eights, _before, {
+        KernelProperty(compaction_tiles.scan_counts, _before, {
             "elements": {"counts": (0, 2**31 - 1)}, "dims": {"S": [0, 1, 7, 8, 9, 2047, 2048, 2049]}}),
         KernelProperty(compaction_tiles.count_tiles, lambda x, counts, tiles: _count(x, counts, 4096 * tiles), {
-            "elements": {"tiles": [1, 2], "total": "W", "TAKE": [vec4.one_of], "IN": [vk.f32], "x": [0.0, 1.5]},
+            "elements": {"tiles": [1, 2], "total": "W", "TAKE": [vec4.load_element], "IN": [vk.f32], "x": [0.0, 1.5]},
             "dims": {"W": [1, 17, 4100], "S": [1, 2]}, **_F32}),
-        KernelProperty(compaction._coordinates, _coordinates, {
+        KernelProperty(compaction._unravel, _coordinates, {
             "elements": {"places": (0, 2**32 - 1), "inner": [1, 3, 70, 2**31 + 5], "extents": [1, 2, 7, 2**16], "C": [vk.u32]},
             "dims": {"M": (0, 40), "R": (1, 4)}}),
-        KernelProperty(compaction._coordinates, _coordinates, {
+        KernelProperty(compaction._unravel, _coordinates, {
             "elements": {"places": (0, 2**62), "inner": [1, 3, 2**33], "extents": [1, 7, 2**34], "C": [vk.u64]},
             "dims": {"M": (0, 40), "R": (1, 4)}}, "_coordinates, many"),
     )  # fmt: skip
@@ -79,7 +79,7 @@ def _count_parts(x: Any, parts: Any, length: Any) -> Any:
 
 def _ends(name: str, T: Any, R: Any) -> KernelProperty:
     """Test a kernel on parts, where the last part may lack up to three elements."""
-    return KernelProperty(bincount.ends_of_parts, _ends_of_parts, {
+    return KernelProperty(bincount.min_max_of_parts, _ends_of_parts, {
         "elements": {"length": "L", "SIZE": [32]}, "dtypes": {"T": [T], "R": [R]},
         "dims": {"x": "P*L-Q", "parts": "P two", "two": [2], "P": (1, 4), "L": (4, 90), "Q": (0, 3)}}, name)  # fmt: skip
 
@@ -87,10 +87,10 @@ def _ends(name: str, T: Any, R: Any) -> KernelProperty:
 def _counted() -> tuple[KernelProperty, ...]:
     around = {"x": (-2, "B")}  # includes values below the first and above the last bin
     return (
-        _ends("ends_of_parts", vk.i32, vk.i32),
+        _ends("min_max_of_parts", vk.i32, vk.i32),
         _ends("ends_of_parts, unsigned", vk.u32, vk.i64),
         _ends("ends_of_parts, long", vk.u64, vk.u64),
-        KernelProperty(bincount.ends_of_ends, lambda parts: np.array([parts[:, 0].min(), parts[:, 1].max()]), {
+        KernelProperty(bincount.min_max_of_all, lambda parts: np.array([parts[:, 0].min(), parts[:, 1].max()]), {
             "elements": {"SIZE": [32]}, "dtypes": [vk.i32], "dims": {"P": (1, 100), "two": [2]}}),
         KernelProperty(bincount.count_parts, _count_parts, {
             "elements": {**around, "length": (1, 90)}, "dtypes": {"T": [vk.i32, vk.i64]},
@@ -139,14 +139,14 @@ def _of_digits() -> tuple[KernelProperty, ...]:
         KernelProperty(radix_sort.count_digits, _count_digits, {
             "elements": {**keys, "shift": [0, 8, 24], "length": (1, 40)},
             "dims": {"N": (0, 90), "L": (1, 2), "S": (1, 3), "B": [256]}, **types}),
-        KernelProperty(radix_sort.begin_digits, _begin_digits, {
+        KernelProperty(radix_sort.scan_digits, _begin_digits, {
             "elements": few, "dims": {"L": (1, 3), "S": (1, 4), "B": [256]}}),
-        KernelProperty(radix_sort.count_digits_together, _count_digits_together, {
+        KernelProperty(radix_sort.count_digits_workgroup, _count_digits_together, {
             "elements": {**keys, "shift": [0, 4, 28]},
             "dims": {"N": [1, 255, 257, 4095, 4097, 5000], "L": (1, 2), "S": [2], "B": [16]}, **types}),
-        KernelProperty(radix_sort.begin_digits_together, _begin_digits_together, {
+        KernelProperty(radix_sort.scan_digits_workgroup, _begin_digits_together, {
             "elements": few, "dims": {"L": (1, 2), "B": (1, 4), "S": [1, 5, 255, 256, 257, 600]}}),
-        KernelProperty(radix_sort_ballot.begin_tiles, _begin_digits_together, {
+        KernelProperty(radix_sort_ballot.scan_tiles, _begin_digits_together, {
             "elements": {**few, "LANES": [32], "GROUPS": [1, 2]}, "schedules": False,
             "dims": {"L": (1, 2), "B": (1, 4), "S": [1, 5, 255, 256, 257, 600]}}),
     )  # fmt: skip
@@ -159,8 +159,8 @@ def in_order(x: Any, axis: int, DOWN: bool) -> Any:
     """Return the indices of a stable sort; NaN sorts as the greatest."""
     if not DOWN:
         return np.argsort(x, axis=axis, kind="stable")
-    turned = np.argsort(np.flip(x, axis), axis=axis, kind="stable")
-    return np.flip(x.shape[axis] - 1 - turned, axis)
+    transposed = np.argsort(np.flip(x, axis), axis=axis, kind="stable")
+    return np.flip(x.shape[axis] - 1 - transposed, axis)
 
 
 def _first(x: Any, places: Any, y: Any, begin: Any, FIRST: Any, DOWN: Any) -> Any:
@@ -180,11 +180,11 @@ def _first_of_lines() -> tuple[KernelProperty, ...]:
     whole = {"KEY": [merge_sort.key_signed], "BITS": [vk.u32], "x": (-9, 9)}  # includes equal values
     floats = {"KEY": [merge_sort.key_f32], "BITS": [vk.u32]}
     return (
-        KernelProperty(merge_sort.first_alone, _first, {
+        KernelProperty(merge_sort.top_k_per_invocation, _first, {
             "elements": {**either, **whole, "MOST": [8]}, **alone, "dtypes": {"T": [vk.i32]}}),
-        KernelProperty(merge_sort.first_alone, _first, {
+        KernelProperty(merge_sort.top_k_per_invocation, _first, {
             "elements": {**either, **floats, "MOST": [8]}, **alone, "dtypes": {"T": [vk.f32]}}, "first_alone, floats"),
-        KernelProperty(merge_sort.first_of_lines, _first, {
+        KernelProperty(merge_sort.top_k_per_workgroup, _first, {
             "elements": {**either, "KEY": [merge_sort.key_signed], "LOCAL": [32], "MOST": [4]}, "schedules": False,
             "dims": {**dims, "M": (1, 8), "Q": (0, 120)}, "dtypes": {"T": [vk.i32]}}),
     )  # fmt: skip
@@ -229,14 +229,14 @@ def _written() -> tuple[KernelProperty, ...]:
         KernelProperty(gather_scatter.gather_last, lambda x, where: np.take_along_axis(x, where.astype(np.int64), axis=1), {
             "elements": {"where": ("0-E", "E-1")}, "dims": {"A": (1, 3), "E": (1, 20), "N": (1, 40)},
             "dtypes": {"T": [vk.f32], "I": [vk.i32, vk.i64]}}),
-        KernelProperty(gather_scatter.scatter_alone, _write(np.subtract), {  # not commutative, so the order shows
+        KernelProperty(gather_scatter.scatter_combine_serial, _write(np.subtract), {  # not commutative, so the order shows
             "elements": {**around, **range_of, "COMBINE": [_away], "C": [vk.i32]}, **axes, **types}),
-        KernelProperty(gather_scatter.scatter_line, _write_line, {
+        KernelProperty(gather_scatter.scatter_combine_vector, _write_line, {
             "elements": {**around, "COMBINE": [gather_scatter.multiply], "C": [vk.i32]},
             "dims": {"E": (1, 9), "N": (0, 40)}, **types}),
         KernelProperty(gather_scatter.scatter_atomic, _write(np.add), {"elements": around, **axes, **types}),
-        KernelProperty(gather_scatter.scatter_winners, _winners, {"elements": {**around, "last": [-1]}, **axes, **types}),
-        KernelProperty(gather_scatter.scatter_last, _last, {"elements": {"last": (-1, "N-1")}, **axes, **types}),
+        KernelProperty(gather_scatter.scatter_last_writer, _winners, {"elements": {**around, "last": [-1]}, **axes, **types}),
+        KernelProperty(gather_scatter.assign_last_writer, _last, {"elements": {"last": (-1, "N-1")}, **axes, **types}),
     )  # fmt: skip
 
 

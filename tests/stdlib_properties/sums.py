@@ -49,8 +49,8 @@ def _along_lines() -> tuple[KernelProperty, ...]:
         KernelProperty(moments.variance(vk.f32), _variance, {  # far from 0: shows elements missing from the mean
             "elements": {"divisor": (0.5, 9.0), "ACC": [vk.f32], "SUM": [vk.f32], "ROOT": [False], "SIZE": [32],
                          "x": (4096.0, 4104.0)}, **lines, **_F32}, "variance, far from 0"),
-        KernelProperty(moments.variance_held(vk.f32), _variance, {
-            "elements": {"divisor": (0.5, 9.0), "ACC": [vk.f32], "SUM": [vk.f32], "ROOT": _CHOICES, "SIZE": [32], "HELD": [2],
+        KernelProperty(moments.variance_in_registers(vk.f32), _variance, {
+            "elements": {"divisor": (0.5, 9.0), "ACC": [vk.f32], "SUM": [vk.f32], "ROOT": _CHOICES, "SIZE": [32], "VECTORS": [2],
                          "x": (-9.0, 9.0)}, **lines, "dims": {**lines["dims"], "R": [4, 128, 132, 256]}, **_F32}),
         KernelProperty(moments.log_sum_exp, _log_sum_exp, {
             "elements": {"ACC": [vk.f32], "SIZE": [32], "x": (-9.0, 9.0)}, **lines, **_F32}),
@@ -59,7 +59,7 @@ def _along_lines() -> tuple[KernelProperty, ...]:
         KernelProperty(moments.log_sum_exp, _log_sum_exp, {  # exp of the largest elements overflows
             "elements": {"ACC": [vk.f32], "SIZE": [32], "x": _PEAKS}, **lines,
             "dims": {"A": [3], "B": (1, 5), "R": [33, 128, 129, 300]}, **_F32}, "log_sum_exp, peaks"),
-        KernelProperty(scan.running_four, _running, {
+        KernelProperty(scan.cumulative_rows_vec4, _running, {
             "elements": {**steps, "x": (-2.0, 2.0), "ends": (-2.0, 2.0)},
             "dims": {"A": (1, 2), "B": (1, 10), "R": (1, 70)}, **_F32}),
     )  # fmt: skip
@@ -126,11 +126,11 @@ def _losses() -> tuple[KernelProperty, ...]:
     return (
         KernelProperty(mean.mean_by_group, _mean, {
             "elements": rows, "dims": {"N": [1, 9, 255, 257, 600]}, **of("T", "A")}),
-        KernelProperty(mean.mean_by_one, _mean, {"elements": rows, "dims": {"N": (1, 90)}, **of("T", "A")}),
+        KernelProperty(mean.mean_by_invocation, _mean, {"elements": rows, "dims": {"N": (1, 90)}, **of("T", "A")}),
         KernelProperty(mean.cross_entropy_by_group, _cross_entropy, {
             "elements": {**scores, "target": (0, "C-1"), "ACC": [vk.f32]}, "where": _counts_some,
             "dims": {"N": [1, 9, 255, 257, 300], "C": (1, 12), "weight": "C"}, **of("T", "K", "W", "A")}),
-        KernelProperty(mean.slopes_of_mean, _slopes, {
+        KernelProperty(mean.mean_gradient, _slopes, {
             "elements": {**scores, "target": (-1, "C"), "m": (0.0, 9.0), "s": (0.5, 3.0), "g": (-2.0, 2.0), "inverse": (0.1, 1.0),
                          "x": (-9.0, 3.0)},
             "dims": {"N": (1, 20), "C": (1, 12), "weight": "C"}, **of("G", "A", "T", "K", "W", "R")}),
@@ -149,7 +149,7 @@ _CROSSED = {"dims": {"G": (1, 2), "I": (1, 70), "J": (1, 70)}, "dtypes": {"T": [
 SUMS: tuple[KernelProperty, ...] = (
     *_along_lines(), *_layers(), *_losses(),
     KernelProperty(transpose._through_shared, lambda x: x, _CROSSED),
-    KernelProperty(partial_sums._sum_parts_together, lambda parts: parts.sum(axis=0), {
+    KernelProperty(partial_sums._sum_parts_tree, lambda parts: parts.sum(axis=0), {
         "elements": {"SLICES": [8], "DOUBLINGS": [3]}, "dims": {"P": (1, 40), "N": (1, 70)},
         "dtypes": {"T": [vk.f32], "R": [vk.f32]}}),
     KernelProperty(partial_sums._sum_parts_of_two, lambda parts: (parts.sum(axis=0)[:15], parts.sum(axis=0)[15:]), {

@@ -69,7 +69,7 @@ def _wholes(most: int) -> Any:
     return lambda rng, shape: rng.integers(-most, most + 1, shape).astype("float32")
 
 
-_SMALL = {"matmul.precision.WORTH": 1}
+_SMALL = {"matmul.precision.MIN_MULTIPLY_ADDS": 1}
 
 TILE_PRODUCTS: tuple[Operation, ...] = (
     Operation("conv2d in tiles", _forward, [[(2, 3, 5, 6), (4, 3, 3, 3)], [(1, 2, 4, 7), (17, 2, 2, 3)]], gradients=False),

@@ -22,7 +22,7 @@ _SCANNED = {"sum": np.cumsum, "prod": np.cumprod, "min": np.minimum.accumulate, 
 def _lines(kernel: Any, reference: Any, op: str, axis: int, y: str, result: Any = vk.f32) -> KernelProperty:
     """Test a kernel along one axis of x (A x P x Q), with one operation."""
     elements = {
-        "AXIS": [axis], "OP": [op], "REST": [tile_reduce.rest(op, vk.f32)], "ACC": [vk.f32], "BR": [16], "BB": [8],
+        "AXIS": [axis], "OP": [op], "IDENTITY": [tile_reduce.identity(op, vk.f32)], "ACC": [vk.f32], "BR": [16], "BB": [8],
         "x": (0.5, 1.5) if op == "prod" else (-9.0, 9.0),
     }  # fmt: skip
     dims = {"A": (1, 2), "P": (1, 40), "Q": (1, 40), "y": y}
@@ -108,7 +108,7 @@ def _attention(kernel: Any, reference: Any) -> KernelProperty:
 TILE_SUMS: tuple[KernelProperty, ...] = (
     *_along_lines(),
     KernelProperty(tile_transpose.transpose, lambda x: np.swapaxes(x, 1, 2), {
-        "elements": {"SPAN": [16]}, "dims": {"B": (1, 2), "M": (1, 40), "N": (1, 40)}, **_F32}, "tile_transpose"),
+        "elements": {"TILE": [16]}, "dims": {"B": (1, 2), "M": (1, 40), "N": (1, 40)}, **_F32}, "tile_transpose"),
     KernelProperty(tile_softmax_norm_backward.softmax_gradient, _softmax_gradient, {
         "elements": {"SIZE": [64], "LOG": [False, True], "ACC": [vk.f32], "g": (-3.0, 3.0), "y": (-3.0, 1.0)},
         "dims": {"R": (1, 3), "C": (1, 64)}, **_F32}, "softmax_gradient in tiles"),
@@ -116,10 +116,10 @@ TILE_SUMS: tuple[KernelProperty, ...] = (
         "elements": {"SIZE": [64], "CENTER": [False, True], "g": (-3.0, 3.0), "x": (-9.0, 9.0), "w": (-2.0, 2.0),
                      "eps": (0.01, 0.5)},
         "dims": {"R": (1, 3), "C": (1, 64)}, **_F32}, "norm_gradient in tiles"),
-    KernelProperty(tile_softmax_norm_backward.norm_parameters, _norm_parameters, {
+    KernelProperty(tile_softmax_norm_backward.norm_parameter_gradients, _norm_parameters, {
         "elements": {"BR": [16], "BC": [8], "g": (-3.0, 3.0), "x": (-9.0, 9.0), "mean": (-2.0, 2.0), "scale": (0.1, 2.0)},
         "dims": {"R": (1, 40), "C": (1, 20)}, **_F32}, "norm_parameters in tiles"),
-    KernelProperty(backward.row_products, lambda x, y: (x * y).sum(axis=3), {
+    KernelProperty(backward.row_dot_products, lambda x, y: (x * y).sum(axis=3), {
         "elements": {"SIZE": [16], "BM": [16], "x": (-2.0, 2.0), "y": (-2.0, 2.0)},
         "dims": {"B": (1, 2), "H": (1, 2), "M": (1, 20), "D": (1, 16)}, **_F32}),
     _attention(backward.query_gradient, _query_gradient),

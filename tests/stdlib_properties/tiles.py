@@ -68,7 +68,7 @@ def _gemm(a: Any, b: Any, bias: Any, ACTIVATION: Any, BIASED: Any) -> Any:
     return _ended(a @ b, bias, ACTIVATION, BIASED)
 
 
-def _turned(a: Any, b: Any, bias: Any, ACTIVATION: Any, BIASED: Any) -> Any:
+def _transposed(a: Any, b: Any, bias: Any, ACTIVATION: Any, BIASED: Any) -> Any:
     return _ended(np.swapaxes(a, 1, 2) @ np.swapaxes(b, 1, 2), bias, ACTIVATION, BIASED)
 
 
@@ -84,12 +84,12 @@ def _of_parts(parts: Any, bias: Any, ACTIVATION: Any, BIASED: Any) -> Any:
     return _ended(parts.sum(axis=0), bias, ACTIVATION, BIASED)
 
 
-def _views(turned: bool, reference: Any) -> KernelProperty:
-    shapes = {"a": "B K M", "b": "B N K"} if turned else {"a": "B M K", "b": "B K N"}
-    elements = {**_TILE, **_END, "A_TURNED": [turned], "B_TURNED": [turned]}
-    label = "gemm_of_views, turned" if turned else "gemm_of_views"
+def _views(transposed: bool, reference: Any) -> KernelProperty:
+    shapes = {"a": "B K M", "b": "B N K"} if transposed else {"a": "B M K", "b": "B K N"}
+    elements = {**_TILE, **_END, "A_TRANSPOSED": [transposed], "B_TRANSPOSED": [transposed]}
+    label = "gemm_transposed, transposed" if transposed else "gemm_transposed"
     return KernelProperty(
-        tiles.gemm_of_views, reference, {"elements": elements, "dims": {**_SIZES, **shapes}, **_F32}, label
+        tiles.gemm_transposed, reference, {"elements": elements, "dims": {**_SIZES, **shapes}, **_F32}, label
     )
 
 
@@ -138,8 +138,8 @@ def _integers(y: Any, seed: Any, counter: Any, low: Any, span: Any) -> Any:
     return (inside.astype(np.int64) + np.int64(low)).astype(y.dtype)
 
 
-def _coins(y: Any, chance: Any, seed: Any, counter: Any) -> Any:
-    return ((_words(seed, counter, y) >> np.uint64(8)) * 2.0**-24 < chance.astype(np.float32)).astype(y.dtype)
+def _coins(y: Any, probability: Any, seed: Any, counter: Any) -> Any:
+    return ((_words(seed, counter, y) >> np.uint64(8)) * 2.0**-24 < probability.astype(np.float32)).astype(y.dtype)
 
 
 _DRAWN = {"seed": (0, 2**63), "counter": [0, 7, 2**32 - 2, 2**40]}
@@ -157,11 +157,11 @@ TILE_KERNELS: tuple[KernelProperty, ...] = (
     _rows(tile_softmax_norm.rms_norm, _rms_norm),
     KernelProperty(tiles.gemm, _gemm, {"elements": {**_TILE, **_END}, "dims": _SIZES, **_F32}),
     _views(False, _gemm),
-    _views(True, _turned),
-    KernelProperty(tiles.gemm_parts, _parts, {
-        "elements": {**_TILE, "A_TURNED": [False], "B_TURNED": [False], "chunk": [16, 32]},
+    _views(True, _transposed),
+    KernelProperty(tiles.gemm_split_k, _parts, {
+        "elements": {**_TILE, "A_TRANSPOSED": [False], "B_TRANSPOSED": [False], "chunk": [16, 32]},
         "dims": {**_SIZES, "S": (1, 3), "a": "B M K", "b": "B K N"}, **_F32}),
-    KernelProperty(tiles.gemm_of_parts, _of_parts, {
+    KernelProperty(tiles.gemm_reduce_split_k, _of_parts, {
         "elements": {"BM": [16], "BN": [32], "ACC": [vk.f32], **_END, "parts": (-2.0, 2.0)},
         "dims": {"B": (1, 2), "M": (1, 33), "N": (1, 40), "S": (1, 3)}, **_F32}),
     KernelProperty(forward.attention, _attention, {
@@ -171,10 +171,10 @@ TILE_KERNELS: tuple[KernelProperty, ...] = (
         "dims": {"q": "B 2*G M D", "o": "B 2*G M D", "lse": "B 2*G M", "B": (1, 2), "G": (1, 2), "M": (1, 20), "N": (1, 35),
                  "D": (1, 16)}, **_F32}),
     _drawn(random.uniform, _uniform, low=(-2.0, 2.0), span=(0.5, 3.0), BITS=[24, 11]),
-    _drawn(random.uniform_double, _uniform_double, low=(-2.0, 2.0), span=(0.5, 3.0)),
+    _drawn(random.uniform_f64, _uniform_double, low=(-2.0, 2.0), span=(0.5, 3.0)),
     _drawn(random.normal, _normal, mean=(-2.0, 2.0), deviation=(0.5, 3.0)),
     _drawn(random.integers, _integers, vk.i64, low=(-9, 9), span=[0, 1, 7, 2**40 + 1]),
-    _drawn(random.coins, _coins, vk.i32, chance=(0.0, 1.0)),
+    _drawn(random.bernoulli, _coins, vk.i32, probability=(0.0, 1.0)),
 )  # fmt: skip
 
 
@@ -185,7 +185,7 @@ def _in_vectors(_: Any, xp: Any, x: Any, y: Any) -> Any:
     if xp is not vk:
         return x @ y
     c = vk.zeros((x.shape[0], x.shape[1], y.shape[2]))
-    assert vec4.multiply_vectors(x._array, y._array, c._array)
+    assert vec4.multiply_vec4(x._array, y._array, c._array)
     return c
 
 
@@ -198,8 +198,8 @@ def _on_matrices(halves: int) -> Any:
         c = vk.zeros((x.shape[0], x.shape[1], y.shape[2]), dtype=vk.i32)
         shape = native_shape(vk.device().caps.matrices, "i8", "i8", "i32")
         assert shape is not None
-        tile = cooperative_plan.TileShape(64, 64, 64, 2, 2, halves, early=halves > 1)
-        assert cooperative_plan.multiply_matrices(x._array, y._array, c._array, vk.i32, shape, tile)
+        tile = cooperative_plan.TileShape(64, 64, 64, 2, 2, halves, early_loads=halves > 1)
+        assert cooperative_plan.multiply_coopmat_tile(x._array, y._array, c._array, vk.i32, shape, tile)
         return c
 
     return call

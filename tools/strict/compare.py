@@ -17,7 +17,7 @@ from vkjit import dtypes
 from vkjit.backends.selection import device, use_device
 from vkjit.dtypes import DType
 from vkjit.errors import VkjitError
-from vkjit.ir.semantics import quiet
+from vkjit.ir.semantics import silence_warnings
 from vkjit.testing.console import devices_named, say
 
 from ..ulp.measure import supports
@@ -74,7 +74,7 @@ def _same(found: Any, expected: Any) -> Any:
     same = _bits(found) == _bits(expected)
     if found.dtype.kind in "iub":
         return same
-    with quiet():
+    with silence_warnings():
         return same | ((found != found) & (expected != expected))
 
 

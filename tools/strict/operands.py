@@ -11,7 +11,7 @@ import numpy as np
 
 from vkjit import dtypes
 from vkjit.dtypes import DType
-from vkjit.ir.semantics import quiet
+from vkjit.ir.semantics import silence_warnings
 
 __all__ = ["array_type", "pairs", "single"]
 
@@ -88,7 +88,7 @@ def _special(dtype: DType) -> Values:
     tiny, most, least = float(info_.tiny), float(info_.max), float(info_.smallest_subnormal)
     numbers_ = [0.0, 1.0, 1.5, 2.0, 2.5, 3.0, 0.5, 10.0, 1 / 3, tiny, most, least, 3 * least, tiny - least, tiny / 2]
     numbers_ += [float(info_.eps), 1 + float(info_.eps), 2**31, 2**32, 2**53, 2**63, 255.5, 127.5, 32767.5, most / 2]
-    with quiet():
+    with silence_warnings():
         positive = np.array([*numbers_, np.inf]).astype(kind)
     return np.concatenate([positive, -positive, np.array([np.nan], kind)])
 
@@ -113,7 +113,7 @@ def _halfway(dtype: DType, count: int, random: np.random.Generator) -> Values:
     middles = (whole + 0.5) * 2 * scale * random.choice([-1.0, 1.0], share)
     ends = np.exp2(random.choice([7, 8, 15, 16, 31, 32, 63, 64], share)) * random.choice([-1.0, 1.0], share)
     ends += random.choice([-1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5], share)
-    with quiet():
+    with silence_warnings():
         if dtype.is_float:
             values = np.concatenate([middles, ends]).astype(kind)
         else:

@@ -14,7 +14,7 @@ import numpy as np
 
 from vkjit import dtypes, lang
 from vkjit.dtypes import DType, Element
-from vkjit.ir.semantics import quiet
+from vkjit.ir.semantics import silence_warnings
 from vkjit.lang import In, Out
 from vkjit.launch.kernel import kernel
 
@@ -374,7 +374,7 @@ def results(group: Group, operands: tuple[Values, ...]) -> list[tuple[str, Value
     """Return the name, the default device's result and the expected result of each operation."""
     found = group.run(*operands)
     found = found if isinstance(found, tuple) else (found,)
-    with quiet():
+    with silence_warnings():
         expected = [(name, np.asarray(function(*operands))) for name, function in group.expected]
     # bf16 results are returned as their bits
     return [

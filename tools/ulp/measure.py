@@ -21,12 +21,12 @@ from vkjit.launch.kernel import func, kernel
 from vkjit.testing.compare.exact import judge
 from vkjit.testing.console import devices_named, say
 
-from .samples import ONE, TWO, operands_of
+from .samples import BINARY, UNARY, operands_of
 
 __all__ = ["FUNCTIONS", "Measurement", "bound_of", "main", "measure", "supports"]
 
 T = TypeVar("T", bound=Element)
-FUNCTIONS = (*ONE, *TWO)
+FUNCTIONS = (*UNARY, *BINARY)
 """All functions with a bound, by their names in the op table."""
 TYPES: tuple[DType, ...] = (dtypes.f16, dtypes.f32, dtypes.f64)
 _FEATURES = {"f16": "float16", "f64": "float64"}
@@ -86,7 +86,7 @@ def measure(name: str, dtype: DType, count: int, seed: int = 0) -> Measurement:
     """Run a function on the default device and compare it with the exact values."""
     function = _quotient if name == "div" else getattr(lang, name)
     operands = operands_of(name, dtype.numpy, count, seed)
-    found = (_of_one if name in ONE else _of_two)(function)(*operands)
+    found = (_of_one if name in UNARY else _of_two)(function)(*operands)
     bound = bound_of(name)
     verdict = judge(op_name(name), operands, found, bound)
     at = () if verdict.at is None else tuple(float(v[verdict.at]) for v in operands)

@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from vkjit.ir.semantics import quiet
+from vkjit.ir.semantics import silence_warnings
 
-__all__ = ["ONE", "TWO", "operands_of"]
+__all__ = ["BINARY", "UNARY", "operands_of"]
 
 Values = Any
 
-ONE = (
+UNARY = (
     "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
     "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "sqrt", "rsqrt",
 )  # fmt: skip
 """Unary functions, by their names in the op table."""
-TWO = ("pow", "atan2", "hypot", "div")
+BINARY = ("pow", "atan2", "hypot", "div")
 """Binary functions, by their names in the op table."""
 
 _SPECIAL = (0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0, -3.0, 1.5, -1.5, 1000.0, -1000.0, np.inf, -np.inf, np.nan)
@@ -31,7 +31,7 @@ _SPECIAL = (0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0, -3.0, 1.5, -1.5, 10
 def operands_of(name: str, dtype: Any, count: int, seed: int = 0) -> list[Values]:
     """Return about `count` operands for a function; all 65,536 values for unary functions of f16."""
     kind, random = np.dtype(dtype), np.random.default_rng(seed)
-    if name in ONE:
+    if name in UNARY:
         if kind == np.float16:
             return [np.arange(65536, dtype=np.uint16).view(np.float16)]
         return [_one(name, kind, count, random)]
@@ -53,7 +53,7 @@ def _any_bits(kind: np.dtype[Any], count: int, random: np.random.Generator) -> V
 
 def _around(centre: Values, kind: np.dtype[Any]) -> Values:
     """Return the nearest representable numbers and those up to four ULPs away."""
-    with quiet():
+    with silence_warnings():
         nearest = np.asarray(centre).astype(kind)
     bits = np.dtype(f"i{kind.itemsize}")
     return np.concatenate([(nearest.view(bits) + step).view(kind) for step in range(-4, 5)])
@@ -136,7 +136,7 @@ def _angles(kind: np.dtype[Any], count: int, random: np.random.Generator) -> lis
     small = np.arange(1, max(count // 36, 8), dtype=np.float64)
     large = np.floor(np.exp2(random.uniform(10, 50, max(count // 36, 8))))
     huge = np.exp2(random.uniform(6, top, count // 2)) * random.choice([-1, 1], count // 2)
-    with quiet():
+    with silence_warnings():
         return [_around(small * (np.pi / 2), kind), _around(large * (np.pi / 2), kind), huge.astype(kind)]
 
 
@@ -156,11 +156,11 @@ def _powers(kind: np.dtype[Any], count: int, random: np.random.Generator) -> lis
     base = np.exp2(random.uniform(low, high, third))
     exponent = random.uniform(low - 4, high + 4, third) / np.where(np.abs(np.log2(base)) < 1e-3, 1e-3, np.log2(base))
     near = _near(1.0, kind, third, random).astype(np.float64)
-    with quiet():
+    with silence_warnings():
         steep = random.uniform(low - 4, high + 4, third) / np.log2(near)
     whole = random.integers(-40, 41, third).astype(np.float64)
     signed = np.exp2(random.uniform(-4, 4, third)) * random.choice([-1, 1], third)
-    with quiet():
+    with silence_warnings():
         return [
             np.concatenate([base, near, signed]).astype(kind),
             np.concatenate([exponent, np.where(np.isfinite(steep), steep, 1.0), whole]).astype(kind),

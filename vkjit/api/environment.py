@@ -1,4 +1,4 @@
-"""Report of the environment: versions, devices, settings, cache. What a bug report needs."""
+"""Report of the environment for bug reports: versions, devices, settings and the disk cache."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .. import __version__
 from ..backends.selection import devices
 from ..backends.vulkan.runtime import enumeration
 from ..compiler import cache
-from ..settings import SETTINGS, unknown
+from ..settings import SETTINGS, unknown_settings
 
 __all__ = ["describe", "gather"]
 
@@ -51,12 +51,12 @@ def gather() -> dict[str, Any]:
         "driver_error": str(error) if error is not None else None,
         "cache": cache.statistics(),
         "settings": {name: os.environ[name] for name in SETTINGS if name in os.environ},
-        "unknown_settings": unknown(),
+        "unknown_settings": unknown_settings(),
     }
 
 
 def describe(report: dict[str, Any]) -> str:
-    """Return a report of `gather` as text."""
+    """Format the report returned by `gather` as text."""
     lines: list[str] = []
     lines.append(f"vkjit {report['vkjit']}, Python {report['python']}, {report['platform']}")
     lines.append("packages  " + ", ".join(f"{n} {v}" for n, v in report["packages"].items() if v))

@@ -258,6 +258,6 @@ def _packed(places: list[tuple[Launch, int]], name: str, value: Any) -> list[tup
             raise ArgumentError(
                 f"replay(): {name} decides how often loops run, and this driver stops long ones: capture again"
             )
-        fitted = bind.fit_scalar(value, field.dtype, name)
+        fitted = bind.coerce_scalar(value, field.dtype, name)
         steps.append((launch, field, struct.pack("<" + plan.field_code("scalar", field.dtype), fitted)))
     return steps

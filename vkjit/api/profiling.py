@@ -32,12 +32,12 @@ from ..runtime.streams import DeviceEvent
 
 __all__ = ["Cost", "KernelTime", "Profile", "profile"]
 
-MOST_PENDING = 200
+MAX_PENDING = 200
 """Maximum number of launches whose timestamps haven't been read; each holds two timestamp queries."""
 
 _WIDTHS = (9, 11, 10, 9, 9, 8, 9)
 
-MOST_TOGETHER = 64
+MAX_LAUNCHES_PER_COST = 64
 """Maximum number of launches per call that share a cost."""
 
 _HOST = {"write": "upload", "read": "download", "synchronize": "wait", "copy": "copy", "fill": "fill"}
@@ -62,12 +62,12 @@ class KernelTime:
 
     @property
     def gigabytes_per_second(self) -> float | None:
-        """None if no cost is stated."""
+        """Memory throughput in 10^9 bytes per second; None if no cost is stated."""
         return self.nbytes / self.stated / 1e9 if self.nbytes and self.stated else None
 
     @property
     def gigaflops(self) -> float | None:
-        """10^9 operations per second; None if no cost is stated."""
+        """Floating-point throughput in 10^9 operations per second; None if no cost is stated."""
         return self.flops / self.stated / 1e9 if self.flops and self.stated else None
 
 
@@ -235,11 +235,11 @@ class Profile:
             usual(kernel, groups, block, *rest)
             end = time.perf_counter_ns()
             after = self._mark()
-            if len(self._pending) >= MOST_PENDING:
+            if len(self._pending) >= MAX_PENDING:
                 self._fetch()
             launch = _Pending(kernel.artifact.name, before, after)
             self._pending.append(launch)
-            self._latest.launches = [*getattr(self._latest, "launches", ())[-MOST_TOGETHER:], launch]
+            self._latest.launches = [*getattr(self._latest, "launches", ())[-MAX_LAUNCHES_PER_COST:], launch]
         self.heard("launch", launch.name, begin, end, threading.get_ident())
 
     def _called(self, kind: str, usual: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

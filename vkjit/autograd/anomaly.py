@@ -133,11 +133,11 @@ def _holds_nan(value: Any) -> bool:
 
 def _unchecked(call: Callable[..., Any], *args: Any, **params: Any) -> Any:
     """Run call(*args, **params) without checking the operations in it."""
-    saved, state.watch = state.watch, None
+    saved, state.interceptor = state.interceptor, None
     try:
         return call(*args, **params)
     finally:
-        state.watch = saved
+        state.interceptor = saved
 
 
 def watched(name: str, call: Callable[..., Any], args: tuple[Any, ...], params: dict[str, Any]) -> Any:
@@ -222,4 +222,4 @@ def _switch(anomaly: Anomaly | None) -> None:
         _users += (anomaly is not None) - (state.anomaly is not None)
         tape.NodeClass = TracedNode if _users else tape.Node
     state.anomaly = anomaly
-    state.watch = watched if anomaly is not None and anomaly.forward else None
+    state.interceptor = watched if anomaly is not None and anomaly.forward else None

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..tensor.autograd.mode import enable_grad, is_grad_enabled, no_grad, state
-from ..tensor.autograd.tape import Node, backward_since, is_filling, mark, record, rule
+from ..tensor.autograd.tape import Node, accumulates_grad, backward_since, current_sequence_number, record, rule
 
 __all__ = ["checkpoint"]
 
@@ -48,7 +48,7 @@ def checkpoint(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
 
 @rule("checkpoint", inputs=True)
 def _checkpoint(node: Node, *gradients: Any) -> Sequence[Any]:
-    if not is_filling():
+    if not accumulates_grad():
         raise ArgumentError(
             "grad() can't go through checkpoint(): call backward(), which fills .grad of parameters too"
         )
@@ -60,7 +60,7 @@ def _checkpoint(node: Node, *gradients: Any) -> Sequence[Any]:
     for position, tensor in enumerate(own):
         if node.needs[position + 1]:
             tensor.requires_grad_()
-    rng_state, cast, begin = random.get_rng_state(), state.autocast, mark()
+    rng_state, cast, begin = random.get_rng_state(), state.autocast, current_sequence_number()
     random.set_rng_state(node.params["drawn"])
     state.autocast = node.params["cast"]
     try:

@@ -114,7 +114,7 @@ def _with_own_place(output: Any, args: Sequence[Any]) -> Any:
     """
     if any(output is a for a in args):
         return output.detach()
-    if any(getattr(a, "memory", None) is output.memory for a in args):
+    if any(getattr(a, "memory_key", None) is output.memory_key for a in args):
         output._root = UNTRACKED
     return output
 

@@ -30,13 +30,13 @@ from .storage import Record
 if TYPE_CHECKING:
     from ..launch.kernel import Kernel
 
-__all__ = ["Settings", "settings", "tune_kernel"]
+__all__ = ["Settings", "tune_kernel", "tuned_settings"]
 
 LOCAL = "local="
 """The name of the local size in choices."""
 BUSY_GROUPS = 64
 """Number of workgroups below which the cost model assumes that a GPU is partly idle."""
-HOPELESS = 8.0
+MAX_COST_RATIO = 8.0
 """Candidates whose modeled cost exceeds the best one's by this factor are dropped."""
 
 Choice = tuple[tuple[str, Any], ...]
@@ -82,7 +82,7 @@ def _apply(kernel: Kernel, choice: Choice) -> Settings:
 # -- launches
 
 
-def settings(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Settings | None:
+def tuned_settings(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Settings | None:
     """Return the tuned settings for a call, or None to use the defaults."""
     if not storage.enabled():
         return None
@@ -169,7 +169,7 @@ def tune_kernel(kernel: Kernel, groups: Any, args: tuple[Any, ...], kwargs: dict
 def _candidates(bench: _Bench, choices: list[Choice]) -> list[Candidate]:
     costs = [bench.cost(choice) for choice in choices]
     cheapest = min(costs)
-    limit = max(HOPELESS * cheapest, costs[0])  # the default is always measured
+    limit = max(MAX_COST_RATIO * cheapest, costs[0])  # the default is always measured
     return [
         Candidate(choice, _choice_text(choice), cost if cost <= limit else math.inf)
         for choice, cost in zip(choices, costs, strict=True)

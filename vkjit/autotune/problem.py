@@ -24,9 +24,9 @@ __all__ = ["Candidate", "Problem", "key_of_device", "tune"]
 
 BATCH_SECONDS = 0.02
 """Approximate total duration of the launches of one timing."""
-ROUNDS = 3
+TIMINGS = 3
 """Timings per candidate; the minimum counts."""
-HOPELESS = 3.0
+MAX_TIME_RATIO = 3.0
 """A long first launch that exceeds the best candidate's time by this factor isn't timed again."""
 
 
@@ -37,7 +37,7 @@ class Candidate:
     """
 
     choice: Any
-    words: str
+    text: str
     cost: float = 1.0
 
 
@@ -76,13 +76,13 @@ def tune(problem: Problem, budget: float) -> Record:
     expected: list[Any] | None = None
     order = [default, *sorted(others, key=lambda candidate: candidate.cost)]
     for candidate in order:
-        if any(row.choice == candidate.words for row in record.rows):
+        if any(row.choice == candidate.text for row in record.rows):
             continue
         if record.rows and time.perf_counter() > deadline:
             return record
         if candidate.cost == float("inf"):
             row = Row(
-                candidate.words, None, "dropped", "the device can't run it, or the cost model expects nothing of it"
+                candidate.text, None, "dropped", "the device can't run it, or the cost model expects nothing of it"
             )
         else:
             if expected is None and candidate is not default:
@@ -104,12 +104,12 @@ def _with_confirmed_times(problem: Problem, record: Record) -> Record:
     best = record.best
     if record.complete or best is None or best == record.rows[0] or best.seconds is None:
         return record
-    pair = [c for c in problem.candidates if c.words in (record.rows[0].choice, best.choice)]
+    pair = [c for c in problem.candidates if c.text in (record.rows[0].choice, best.choice)]
     count = max(1, min(1000, int(BATCH_SECONDS / best.seconds)))
-    times = {candidate.words: float("inf") for candidate in pair}
-    for _ in range(ROUNDS):
+    times = {candidate.text: float("inf") for candidate in pair}
+    for _ in range(TIMINGS):
         for candidate in pair:
-            times[candidate.words] = min(times[candidate.words], _seconds(problem, candidate, count))
+            times[candidate.text] = min(times[candidate.text], _seconds(problem, candidate, count))
     rows = [dataclasses.replace(row, seconds=min(row.seconds, times.get(row.choice, row.seconds))) if row.seconds else row
             for row in record.rows]  # fmt: skip
     return dataclasses.replace(record, rows=tuple(rows))
@@ -117,9 +117,9 @@ def _with_confirmed_times(problem: Problem, record: Record) -> Record:
 
 def _stored_record(problem: Problem, device: str, driver: str) -> Record:
     """Return the stored record if it has the same default and only current candidates, else an empty one."""
-    texts = {candidate.words for candidate in problem.candidates}
+    texts = {candidate.text for candidate in problem.candidates}
     stored = storage.load(problem.key, device, driver)
-    usable = stored is not None and stored.rows and stored.rows[0].choice == problem.candidates[0].words
+    usable = stored is not None and stored.rows and stored.rows[0].choice == problem.candidates[0].text
     if stored is not None and usable and {row.choice for row in stored.rows} <= texts:
         return stored
     return Record(problem.name, problem.key, device, driver)
@@ -139,21 +139,21 @@ def _measured(
     try:
         results = _run_once(problem, candidate)
     except VkjitError as error:
-        return Row(candidate.words, None, "failed", str(error).split("\n")[0][:200]), None
+        return Row(candidate.text, None, "failed", str(error).split("\n")[0][:200]), None
     if expected is not None and not _agree(results, expected, problem.tolerance):
-        return Row(candidate.words, None, "wrong", "other results than the default's"), None
+        return Row(candidate.text, None, "wrong", "other results than the default's"), None
     best = record.best
     seconds = _timed(problem, candidate, best.seconds if best is not None else None)
-    return Row(candidate.words, seconds, "ok"), results
+    return Row(candidate.text, seconds, "ok"), results
 
 
 def _timed(problem: Problem, candidate: Candidate, best: float | None) -> float:
     """Return the seconds per launch: the minimum of a few timings of several launches."""
     once = _seconds(problem, candidate, 1)
-    if best is not None and once > HOPELESS * max(best, BATCH_SECONDS):
+    if best is not None and once > MAX_TIME_RATIO * max(best, BATCH_SECONDS):
         return once
     count = max(1, min(1000, int(BATCH_SECONDS / once)))
-    return min(_seconds(problem, candidate, count) for _ in range(ROUNDS))
+    return min(_seconds(problem, candidate, count) for _ in range(TIMINGS))
 
 
 def _seconds(problem: Problem, candidate: Candidate, count: int) -> float:

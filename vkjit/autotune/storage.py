@@ -17,9 +17,9 @@ from typing import Any
 
 from ..compiler.cache import enabled as cache_enabled, read_file, read_files, remove_files, write_file
 from ..errors import ArgumentError
-from ..settings import switch
+from ..settings import boolean_setting
 
-__all__ = ["Record", "Row", "clear", "enabled", "export", "load", "ship", "store", "stored"]
+__all__ = ["Record", "Row", "clear", "enabled", "export", "load", "read_exported", "store", "stored"]
 
 FORMAT = 1
 FOLDER = "tuned"
@@ -57,7 +57,7 @@ class Record:
 
     @property
     def best(self) -> Row | None:
-        """The fastest valid candidate; the default unless another is faster by `MARGIN`. None before anything was
+        """The fastest valid candidate; the default unless another is faster by `MIN_GAIN`. None before anything was
         timed.
         """
         timed = [row for row in self.rows if row.verdict == "ok" and row.seconds is not None]
@@ -66,7 +66,7 @@ class Record:
         fastest = min(timed, key=lambda row: row.seconds or 0.0)
         default = self.rows[0]
         if default.verdict == "ok" and default.seconds is not None:
-            return fastest if (fastest.seconds or 0.0) < default.seconds * (1 - MARGIN) else default
+            return fastest if (fastest.seconds or 0.0) < default.seconds * (1 - MIN_GAIN) else default
         return fastest
 
     @property
@@ -82,13 +82,13 @@ class Record:
         return dataclasses.replace(self, rows=(*self.rows, row))
 
 
-MARGIN = 0.03
+MIN_GAIN = 0.03
 """Minimum relative speedup over the default, so that noise doesn't change the selection."""
 
 
 def enabled() -> bool:
     """True if stored results are used: not with VKJIT_TUNE=0, or without the cache."""
-    return switch("VKJIT_TUNE") is not False and cache_enabled()
+    return boolean_setting("VKJIT_TUNE") is not False and cache_enabled()
 
 
 def _file_name(key: str, device: str, driver: str) -> str:
@@ -158,7 +158,7 @@ def export(path: Path, records: Iterable[Record]) -> int:
     return len(listed)
 
 
-def ship(path: Path) -> list[Record]:
+def read_exported(path: Path) -> list[Record]:
     """Return the valid records of a file written by `export`. Raises ArgumentError if the file can't be read or has
     none.
     """
@@ -203,7 +203,7 @@ def _shipped() -> dict[_Key, Record]:
         return {}
     if place not in _READ:
         try:
-            _READ[place] = {(r.key, r.device, r.driver): r for r in ship(Path(place))}
+            _READ[place] = {(r.key, r.device, r.driver): r for r in read_exported(Path(place))}
         except ArgumentError as error:
             raise ArgumentError(f"{SHIPPED_VARIABLE}: {error}") from None
     return _READ[place]

@@ -12,7 +12,7 @@ from ..errors import VkjitError
 __all__ = ["add_arguments", "run"]
 
 ACTIONS = ("info", "clear", "verify", "path")
-SHOWN = 20
+MAX_SHOWN = 20
 """Number of kernels that `info` lists without `--all`."""
 
 
@@ -65,7 +65,7 @@ def _info(arguments: argparse.Namespace) -> int:
     if problem:
         print(f"nothing is cached: {problem}")
     now = time.time()
-    shown = listed_entries if arguments.all else listed_entries[:SHOWN]
+    shown = listed_entries if arguments.all else listed_entries[:MAX_SHOWN]
     for entry in shown:
         print(f"  {entry.name or '(damaged)':32} {entry.nbytes / 1e3:8.1f} kB   used {_age(now - entry.used)} ago")
     if len(shown) < len(listed_entries):

@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"forgot {storage.clear()} files")
         return 0
     if arguments.take:
-        imported = storage.ship(Path(arguments.take))
+        imported = storage.read_exported(Path(arguments.take))
         kept = sum(storage.store(record) for record in imported)
         print(f"took over {kept} of {len(imported)} results")
         return 0 if kept == len(imported) else 1

@@ -31,7 +31,7 @@ import numpy as np
 from .. import dtypes
 from ..errors import ArgumentError, InternalError, Loc, ReportSite
 from ..runtime.artifact import ArgField, KernelArtifact
-from ..settings import switch
+from ..settings import boolean_setting
 
 if TYPE_CHECKING:
     from ..passes.analysis.trip_bound import TripBound
@@ -78,7 +78,7 @@ def enabled() -> bool:
 
 
 def problem() -> str:
-    """Return why nothing is cached, as text; "" if the cache works."""
+    """Return the reason why the cache is disabled or unusable, as text; "" if it works."""
     try:
         _size_cap()
         if not _switched_on():
@@ -92,7 +92,7 @@ def problem() -> str:
 
 
 def _switched_on() -> bool:
-    return switch("VKJIT_CACHE") is not False
+    return boolean_setting("VKJIT_CACHE") is not False
 
 
 def directory() -> Path:

@@ -22,14 +22,14 @@ from ..frontend import ConstArg, KernelSpec, Signature
 from ..runtime.artifact import KernelArtifact
 from ..runtime.device import DeviceCaps
 from ..runtime.handles import on_fork
-from ..settings import switch
+from ..settings import boolean_setting
 from . import cache, fingerprint
 
 if TYPE_CHECKING:  # a process that hits the cache for every kernel loads neither passes nor emitters
     from ..ir.core import Module
     from ..passes.analysis.trip_bound import TripBound
 
-__all__ = ["CompileTimes", "compile_kernel", "emit_module", "lower_for", "optimisation_level"]
+__all__ = ["CompileTimes", "compile_kernel", "emit_module", "lower_for", "optimization_level"]
 
 AfterPass = Callable[[str, Any], None]
 """Callback that gets the name of a pass and the module after it."""
@@ -91,7 +91,7 @@ class CompileTimes:
 TIMES = CompileTimes()
 
 
-def optimisation_level() -> int:
+def optimization_level() -> int:
     """Return VKJIT_OPT, 0 to 2; 2 if unset or empty."""
     text = os.environ.get("VKJIT_OPT", "").strip() or "2"
     if text not in ("0", "1", "2"):
@@ -108,7 +108,7 @@ def lower_for(
     module = frontend.lower_kernel(spec, signature)
     if after_pass is not None:
         after_pass("frontend", module)
-    return pipeline.run(module, caps, optimisation_level(), after_pass=after_pass)
+    return pipeline.run(module, caps, optimization_level(), after_pass=after_pass)
 
 
 def compile_kernel(
@@ -147,7 +147,7 @@ def _compile(spec: KernelSpec, signature: Signature, caps: DeviceCaps, *, guarde
     module = frontend.lower_kernel(spec, signature)
     axes = _grid_axes(module)
     lowered = time.perf_counter()
-    module, bound = _optimise(module, caps, guarded=guarded)
+    module, bound = _optimize(module, caps, guarded=guarded)
     optimised = time.perf_counter()
     artifact = emit_module(module, caps)
     artifact = replace(artifact, info={**artifact.info, "grid_axes": axes})
@@ -182,14 +182,14 @@ def emit_module(module: Module, caps: DeviceCaps) -> KernelArtifact:
     return emit.emit(module, caps)
 
 
-def _optimise(module: Module, caps: DeviceCaps, *, guarded: bool) -> tuple[Module, TripBound | None]:
+def _optimize(module: Module, caps: DeviceCaps, *, guarded: bool) -> tuple[Module, TripBound | None]:
     """Run the pass pipeline. Also return the bound on iterations if the loop guard was omitted because of it."""
     __tracebackhide__ = True
     from ..passes import pipeline
     from ..passes.transforms.loop_guard import LoopGuard, bounded_trip_product
 
     if caps.loop_cap is None or guarded:
-        return pipeline.run(module, caps, optimisation_level()), None
+        return pipeline.run(module, caps, optimization_level()), None
     bounds: list[TripBound | None] = []
 
     def after_pass(name: str, current: Module) -> None:
@@ -197,13 +197,13 @@ def _optimise(module: Module, caps: DeviceCaps, *, guarded: bool) -> tuple[Modul
             bounds.append(bounded_trip_product(current))
 
     module.kernel.attrs["bound_checked"] = True
-    module = pipeline.run(module, caps, optimisation_level(), after_pass=after_pass)
+    module = pipeline.run(module, caps, optimization_level(), after_pass=after_pass)
     return module, bounds[0] if bounds else None
 
 
 def _validate(artifact: KernelArtifact) -> None:
     """Validate the module with spirv-val if VKJIT_SPIRV_VAL=1."""
-    if not switch("VKJIT_SPIRV_VAL"):
+    if not boolean_setting("VKJIT_SPIRV_VAL"):
         return
     from ..spirv import tools
 
@@ -218,7 +218,7 @@ def _cache_key(spec: KernelSpec, signature: Signature, caps: DeviceCaps, *, guar
     code = spec.fn.__code__
     place = f"{os.path.realpath(code.co_filename)}:{code.co_firstlineno}"  # error reports contain the file and line
     structs = [fingerprint.value_digest(composite.parameter.element) for composite in spec.composites]
-    options = f"{optimisation_level()} {guarded}"
+    options = f"{optimization_level()} {guarded}"
     back = cache.compiler_digest(_BACK_ENDS[caps.kind]) if caps.kind in _BACK_ENDS else ""
     parts = (
         source,

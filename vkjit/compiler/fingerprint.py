@@ -26,7 +26,7 @@ from ..dtypes import DType
 from ..errors import CompileError
 from ..frontend.signature.free_names import MISSING, find_global, is_frozen
 from ..frontend.signature.function import DeviceFunction
-from ..frontend.signature.signature import exact
+from ..frontend.signature.signature import constant_key
 from ..frontend.source import source_of
 from ..lang.control import Tune
 from ..lang.packed import PackedFloat
@@ -48,7 +48,7 @@ class Check:
         now = self.read()
         if now is self.value:
             return True
-        return isinstance(now, int | float | str | tuple) and bool(exact(now) == exact(self.value))
+        return isinstance(now, int | float | str | tuple) and bool(constant_key(now) == constant_key(self.value))
 
 
 Quick = tuple[
@@ -63,13 +63,13 @@ class Captures:
     """Everything that a function captures, device functions included.
 
     Also accepts constants: a device function, a struct with methods, or a tuple of these. The source is read on first
-    use, or by `taken`. Raises CompileError if the source can't be read.
+    use, or by `read_now`. Raises CompileError if the source can't be read.
     """
 
     def __init__(self, fn: Any) -> None:
         self.fn = fn
 
-    def taken(self) -> Captures:
+    def read_now(self) -> Captures:
         """Read the captures now, so that later changes are detected, and return self."""
         self._walk  # noqa: B018  (a cached property)
         return self
@@ -101,7 +101,7 @@ class Captures:
                 return not all(check.holds() for check in walk.checks)
         return not all(check.holds() for check in walk.others)
 
-    def quick(self) -> Quick:
+    def inline_checks(self) -> Quick:
         """Return the check of `changed` as data that a caller can test inline, without function calls."""
         walk = self._walk
         cells = tuple((c.read.args[0], c.value) for c in walk.others if isinstance(c.read, functools.partial))
@@ -180,7 +180,10 @@ class _Walk:
             self.others.append(check)
 
     def chain(self, fn: FunctionType, chain: tuple[str, ...]) -> None:
-        """Add a captured name and its attributes, as far as they are read from modules and classes."""
+        """Add a captured name with the attributes read from it, such as `("vk", "exp")`, and the value they lead to.
+
+        Attributes are resolved as long as their owner is a module or class; the value of the last one is added.
+        """
         name, *rest = chain
         value = find_global(fn, name)
         if value is MISSING:

@@ -1,8 +1,8 @@
-"""Epoch orders: the example indices of each batch.
+"""The order of examples in an epoch: yields the example indices of each batch.
 
-The source is a sampler, a sequence of indices, or any iterable of indices. Each batch has its indices and their numbers
-of earlier occurrences in the epoch. Samplers are determined by seed and epoch, so an epoch can resume midway; other
-iterables can't be reproduced.
+The source is a sampler, a sequence of indices, or any iterable of indices. A batch also holds how often each of its
+indices occurred earlier in the epoch. The order of a sampler is determined by seed and epoch, so an epoch can resume
+midway; that of other iterables can't be reproduced.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Batch:
     """The examples of a batch."""
 
     indices: Order
-    earlier: Order | None
+    prior_occurrences: Order | None
     """Number of earlier occurrences of each example in this epoch; None if there are none."""
 
 
@@ -57,7 +57,7 @@ class Orders:
         )
 
     @property
-    def can_be_told_again(self) -> bool:
+    def is_reproducible(self) -> bool:
         """True if the order is determined by seed and epoch."""
         inner = self.sampler.sampler if _is_batching(self.sampler) else self.sampler
         return isinstance(inner, (Sampler, Sequence, np.ndarray)) or (

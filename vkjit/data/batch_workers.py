@@ -74,7 +74,7 @@ class Maker:
             return self.dataset.batch(indices)
         if not isinstance(self.dataset, Dataset):
             return self.collate([self.dataset[index] for index in indices.tolist()])
-        earlier = np.zeros_like(indices) if batch.earlier is None else batch.earlier
+        earlier = np.zeros_like(indices) if batch.prior_occurrences is None else batch.prior_occurrences
         examples = []
         for index, times in zip(indices.tolist(), earlier.tolist(), strict=True):
             source = [seed, epoch, index, times] if times else [seed, epoch, index]

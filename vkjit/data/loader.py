@@ -88,7 +88,7 @@ class DataLoader:
         self.epoch = 0
         self.position = 0
         """Batches yielded in this epoch."""
-        self._goes_on = False
+        self._resumes = False
         """True after `load_state_dict`: the next iteration resumes at `position`."""
 
     def __len__(self) -> int:
@@ -105,7 +105,7 @@ class DataLoader:
         Raises ArgumentError for a sampler whose order isn't determined by the loader's seed and thus can't be resumed.
         """
         orders = self._orders()
-        if not orders.can_be_told_again:
+        if not orders.is_reproducible:
             raise ArgumentError(
                 f"the order of a {type(self._sampler).__name__} can't be told again, so there is no place to go on from: write it "
                 "as a vk.data.Sampler, whose order(generator) follows from the loader's seed, or give a list of indices"
@@ -129,7 +129,7 @@ class DataLoader:
         for name, value in own.items():
             if state_dict.get(name, value) != value:
                 raise ArgumentError(f"the place was saved with {name}={state_dict[name]}, this loader has {value}")
-        if not self._orders().can_be_told_again:
+        if not self._orders().is_reproducible:
             self.state_dict()  # raises with the reason
         missing = [n for n in ("epoch", "position", "seed") if n not in state_dict]
         if missing:
@@ -137,25 +137,25 @@ class DataLoader:
                 f"the place of a loader has epoch, position and seed, this one lacks {', '.join(missing)}"
             )
         self.epoch, self.position, self.seed = (int(state_dict[n]) for n in ("epoch", "position", "seed"))
-        self._goes_on = True
+        self._resumes = True
 
     # -- iteration
 
-    def _drawn_in(self, epoch: int) -> int:
+    def _order_epoch(self, epoch: int) -> int:
         """Return the epoch whose order is used."""
         return 0 if self.shuffle == "once" else epoch
 
     def order(self, epoch: int) -> Order:
         """Return the example indices of an epoch, in order."""
-        batches = [b.indices for b in self._orders().batches(self.seed, self._drawn_in(epoch))]
+        batches = [b.indices for b in self._orders().batches(self.seed, self._order_epoch(epoch))]
         return np.concatenate(batches) if batches else np.zeros(0, np.int64)
 
     def __iter__(self) -> Iterator[Any]:
-        if self.position and not self._goes_on:  # the last epoch was interrupted: skip the rest
+        if self.position and not self._resumes:  # the last epoch was interrupted: skip the rest
             self.epoch, self.position = self.epoch + 1, 0
-        self._goes_on = False
+        self._resumes = False
         epoch, seed = self.epoch, self.seed
-        batches = self._orders().batches(seed, self._drawn_in(epoch), self.position)
+        batches = self._orders().batches(seed, self._order_epoch(epoch), self.position)
         make = Maker(self.dataset, self.collate)
         if self.workers:
             made = self._workers.made(make, batches, seed, epoch, self.prefetch)
@@ -179,9 +179,9 @@ class DataLoader:
                 break
             waiting.append(batch if target is None else _uploaded(batch, target))
             while waiting and (len(waiting) > 1 or not more):  # upload one batch ahead, but don't wait for it
-                yield self._handed_out(waiting.popleft())
+                yield self._yielded(waiting.popleft())
         while waiting:
-            yield self._handed_out(waiting.popleft())
+            yield self._yielded(waiting.popleft())
         if error is not None:
             try:
                 raise error
@@ -189,7 +189,7 @@ class DataLoader:
                 error = None  # breaks the reference cycle with this frame
         self.epoch, self.position = epoch + 1, 0
 
-    def _handed_out(self, batch: Any) -> Any:
+    def _yielded(self, batch: Any) -> Any:
         self.position += 1
         return batch
 

@@ -21,7 +21,7 @@ _ALIGNMENT = 64
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Location:
     """The location of an array in a block."""
 
     offset: int
@@ -52,8 +52,8 @@ class OwnBlocks:
 
     def pack(self, batch: Any) -> Packed:
         """Copy the batch's arrays to a free or new block."""
-        arrays: list[tuple[_Place, npt.NDArray[Any]]] = []
-        tree = _outlined(batch, arrays)
+        arrays: list[tuple[_Location, npt.NDArray[Any]]] = []
+        tree = _replace_arrays(batch, arrays)
         if not arrays:
             return Packed(tree, "")
         last, values = arrays[-1]
@@ -92,10 +92,10 @@ class OpenBlocks:
 
     def unpack(self, packed: Packed) -> Any:
         """Return the batch, copied to memory of this process."""
-        self.look(packed)
-        return _filled(packed.tree, self._all.get(packed.block))
+        self.sync(packed)
+        return _restore_arrays(packed.tree, self._all.get(packed.block))
 
-    def look(self, packed: Packed) -> None:
+    def sync(self, packed: Packed) -> None:
         """Open the block of a batch, and close those no longer in use."""
         for name in packed.dropped:
             if name in self._all:
@@ -116,30 +116,30 @@ def _remove(memory: SharedMemory) -> None:
         memory.unlink()
 
 
-def _outlined(value: Any, arrays: list[tuple[_Place, npt.NDArray[Any]]]) -> Any:
+def _replace_arrays(value: Any, arrays: list[tuple[_Location, npt.NDArray[Any]]]) -> Any:
     if isinstance(value, np.ndarray) and value.dtype != object:
         end = arrays[-1][0].offset + arrays[-1][1].nbytes if arrays else 0
-        place = _Place(-(-end // _ALIGNMENT) * _ALIGNMENT, value.shape, value.dtype)
+        place = _Location(-(-end // _ALIGNMENT) * _ALIGNMENT, value.shape, value.dtype)
         arrays.append((place, value))
         return place
     if isinstance(value, (tuple, list)):
-        return tuple(_outlined(v, arrays) for v in value)
+        return tuple(_replace_arrays(v, arrays) for v in value)
     if isinstance(value, dict):
-        return {key: _outlined(v, arrays) for key, v in value.items()}
+        return {key: _replace_arrays(v, arrays) for key, v in value.items()}
     return value
 
 
-def _view(memory: SharedMemory, place: _Place) -> npt.NDArray[Any]:
+def _view(memory: SharedMemory, place: _Location) -> npt.NDArray[Any]:
     view: npt.NDArray[Any] = np.ndarray(place.shape, place.dtype, memory.buf, place.offset)
     return view
 
 
-def _filled(value: Any, memory: SharedMemory | None) -> Any:
-    if isinstance(value, _Place):
+def _restore_arrays(value: Any, memory: SharedMemory | None) -> Any:
+    if isinstance(value, _Location):
         assert memory is not None
         return _view(memory, value).copy()
     if isinstance(value, tuple):
-        return tuple(_filled(v, memory) for v in value)
+        return tuple(_restore_arrays(v, memory) for v in value)
     if isinstance(value, dict):
-        return {key: _filled(v, memory) for key, v in value.items()}
+        return {key: _restore_arrays(v, memory) for key, v in value.items()}
     return value

@@ -28,7 +28,7 @@ class ProcessEnded(Exception):  # noqa: N818  # an event that the caller reports
     """A worker process ended before it returned its result."""
 
 
-class _Told(Exception):  # noqa: N818  # only the cause of another exception
+class _RemoteTraceback(Exception):  # noqa: N818  # only the cause of another exception
     """The traceback text of an error in a worker process."""
 
 
@@ -68,7 +68,7 @@ class Processes:
     def submit(self, *task: Any) -> int:
         """Submit a task and return its number."""
         with self._lock:
-            self._tell_forgotten()
+            self._send_forgotten()
             number = next(self._numbers)
             worker = self._workers[number % len(self._workers)]
             self._send(worker, ("make", number, task, tuple(worker.returned)))
@@ -92,7 +92,7 @@ class Processes:
             is_good, value = worker.arrived.pop(number)
             if not is_good:
                 error, text = value
-                raise error from _Told(text)
+                raise error from _RemoteTraceback(text)
             batch = self._blocks.unpack(value)
             self._return(worker, value)
             return batch
@@ -107,7 +107,7 @@ class Processes:
 
     # -- messages
 
-    def _tell_forgotten(self) -> None:
+    def _send_forgotten(self) -> None:
         told: dict[int, set[int]] = {}
         while self._forgotten:
             number = self._forgotten.popleft()
@@ -139,7 +139,7 @@ class Processes:
         worker.unwanted = {n for n in worker.unwanted if n > number}  # results arrive in order
 
     def _return(self, worker: _Worker, packed: Packed) -> None:
-        self._blocks.look(packed)
+        self._blocks.sync(packed)
         if packed.block:
             worker.returned.append(packed.block)
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .signature.composites import expanded, fields_of, leaves_of
+from .signature.composites import expand_composites, fields_of, leaves_of
 from .signature.dims import Dims
 from .signature.dims_parser import parse_dims
 from .signature.elements import ElementArray
 from .signature.function import DeviceFunction
 from .signature.instances import naming_instance
-from .signature.signature import ArrayArg, ConstArg, ScalarArg, Signature, exact
+from .signature.signature import ArrayArg, ConstArg, ScalarArg, Signature, constant_key
 from .signature.spec import REQUIRED, Composite, KernelSpec, ParamSpec, describe, tune_choice
 
 __all__ = [
@@ -29,9 +29,9 @@ __all__ = [
     "ParamSpec",
     "ScalarArg",
     "Signature",
+    "constant_key",
     "describe",
-    "exact",
-    "expanded",
+    "expand_composites",
     "fields_of",
     "leaves_of",
     "lower_kernel",

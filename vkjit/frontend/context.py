@@ -25,7 +25,7 @@ from .source import FunctionSource
 from .syntax import unsupported
 
 if TYPE_CHECKING:
-    from .statements.loop_carried import Knowledge
+    from .statements.loop_carried import LoopFacts
     from .statements.loop_frames import LoopFrame
 
 __all__ = [
@@ -99,9 +99,9 @@ class Call:
 
 @dataclass(slots=True, eq=False)
 class Origin:
-    """A loop-carried variable initialized from a literal; `met` lists the strong types that it was combined with."""
+    """A loop-carried variable initialized from a literal; `strong_types` lists the strong types that it was combined with."""
 
-    met: list[DType] = field(default_factory=list)
+    strong_types: list[DType] = field(default_factory=list)
 
 
 Origins = tuple[Origin, ...]
@@ -163,7 +163,7 @@ class Context:
         self.builder = Builder(target.body, source.name_loc())
         self.env: dict[str, Binding | Unbound | Conflict] = {}
         self.loops: list[LoopFrame] = []
-        self.loop_memory: dict[ast.AST, Knowledge] = {}
+        self.loop_memory: dict[ast.AST, LoopFacts] = {}
         self.returns: list[Return] = []
         self.allocations: dict[tuple[ast.AST, Array, str], Op] = {}
         self.weak: dict[Value, Origins] = {}
@@ -233,18 +233,18 @@ class Context:
         if self.session.signature.sanitize and isinstance(value, Value) and isinstance(value.type, Array):
             value.name = value.name or name  # for the sanitizer's reports
 
-    def entry(self, node: ast.AST, type_: Array, label: str = "") -> Value:
+    def entry_array(self, node: ast.AST, type_: Array, label: str = "") -> Value:
         """Return the shared or local array of a program point (and `label`), allocated at the function's entry."""
         key = (node, type_, label)
         if key not in self.allocations:
             self.allocations[key] = Op(op_name(type_.space), [], [type_], {"type": type_}, None, self.loc(node))
         return self.allocations[key].result
 
-    def mark(self) -> tuple[int, int]:
-        """Return a checkpoint of the recorded returns and stores, for `forget`."""
+    def checkpoint(self) -> tuple[int, int]:
+        """Return a checkpoint of the recorded returns and stores, for `rollback`."""
         return len(self.returns), len(self.session.writes)
 
-    def forget(self, mark: tuple[int, int]) -> None:
+    def rollback(self, mark: tuple[int, int]) -> None:
         """Discard the returns and stores recorded since a checkpoint, because the code lowered since is discarded."""
         del self.returns[mark[0] :]
         del self.session.writes[mark[1] :]

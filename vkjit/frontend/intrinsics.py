@@ -148,11 +148,11 @@ def bind_arguments(ctx: Context, call: Call, signature: inspect.Signature, name:
     return bound
 
 
-def one_of(ctx: Context, call: Call, name: str, value: KernelValue, known: tuple[str, ...]) -> str:
+def one_of(ctx: Context, call: Call, name: str, value: KernelValue, allowed: tuple[str, ...]) -> str:
     """Return a string argument after checking that it is one of the known words."""
-    if value not in known:
+    if value not in allowed:
         actual = repr(value) if isinstance(value, str) else describe_value(value)
-        raise ctx.error(call.node, f"{name} is one of {', '.join(map(repr, known))}, found {actual}")
+        raise ctx.error(call.node, f"{name} is one of {', '.join(map(repr, allowed))}, found {actual}")
     return str(value)
 
 

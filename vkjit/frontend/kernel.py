@@ -12,10 +12,10 @@ from ..ir.core import Function, Module, Region, Value
 from ..ir.types import Array, Scalar, Type
 from . import lowerings  # noqa: F401  # fills the registries of lowerings
 from .context import Context, Session
-from .kernel_values import Aggregate, Records
+from .kernel_values import Aggregate, StructArrayKind
 from .resolve import captured
-from .scope import analyse
-from .signature.composites import expanded
+from .scope import analyze
+from .signature.composites import expand_composites
 from .signature.signature import ArrayArg, ConstArg, ScalarArg, Signature
 from .signature.spec import KernelSpec, ParamSpec
 from .source import source_of
@@ -30,7 +30,7 @@ def lower_kernel(spec: KernelSpec, signature: Signature) -> Module:
     Raises CompileError if the kernel can't be compiled, and ArgumentError if the signature doesn't match its
     parameters.
     """
-    spec = expanded(spec)
+    spec = expand_composites(spec)
     if len(signature.args) != len(spec.params):
         raise ArgumentError(f"{spec.name} takes {len(spec.params)} arguments, found {len(signature.args)}")
     source = source_of(spec.fn)
@@ -41,7 +41,7 @@ def lower_kernel(spec: KernelSpec, signature: Signature) -> Module:
     )
     session = Session(Module(kernel), signature, spec.over)
     session.active.append(spec.fn)
-    ctx = Context(session, spec.fn, source, analyse(source.node), kernel, typevars)
+    ctx = Context(session, spec.fn, source, analyze(source.node), kernel, typevars)
     ctx.is_kernel = True
     values = iter(kernel.params)
     for parameter, argument in zip(spec.params, signature.args, strict=True):
@@ -66,7 +66,7 @@ def _bind_composites(ctx: Context, spec: KernelSpec, params: list[Value]) -> Non
             continue
         kind = parts[0].type
         assert isinstance(kind, Array)
-        ctx.bind(name, struct_arrays.records(element, iter(parts), kind.rank - composite.axes))
+        ctx.bind(name, struct_arrays.struct_array(element, iter(parts), kind.rank - composite.axes))
 
 
 def _attributes(spec: KernelSpec, signature: Signature, names: list[str], positions: list[int]) -> FunctionAttrs:
@@ -178,11 +178,13 @@ def _over_index(ctx: Context, spec: KernelSpec) -> Value:
     fastest.
     """
     value = ctx.env[spec.over or ""].value  # type: ignore[union-attr]
-    array = struct_arrays.first_array(value) if struct_arrays.is_records(value) else value
+    array = struct_arrays.first_array(value) if struct_arrays.is_struct_array(value) else value
     if not isinstance(array, Value) or not isinstance(array.type, Array):
         raise CompileError(f"over={spec.over!r}: that argument is no array", ctx.source.name_loc())
     b = ctx.builder
-    rank = value.kind.rank if isinstance(value, Aggregate) and isinstance(value.kind, Records) else array.type.rank
+    rank = (
+        value.kind.rank if isinstance(value, Aggregate) and isinstance(value.kind, StructArrayKind) else array.type.rank
+    )
     extents = [b.emit("extent", array, axis=axis) for axis in range(rank)]
     grid = [b.emit("global_id", dim=d) for d in range(max(1, min(rank, 3)))]
     sizes = list(reversed(extents[max(0, rank - 2) :])) or [b.index(1)]

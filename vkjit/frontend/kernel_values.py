@@ -28,11 +28,10 @@ __all__ = [
     "Lazy",
     "Method",
     "Range",
-    "Records",
     "Source",
+    "StructArrayKind",
     "Unbound",
     "Unrolled",
-    "alike",
     "describe_value",
     "holds_lazy",
     "is_array",
@@ -44,6 +43,7 @@ __all__ = [
     "is_vector",
     "parts_of",
     "same_constant",
+    "same_structure",
     "with_parts",
 ]
 
@@ -83,7 +83,7 @@ class Aggregate:
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
+class StructArrayKind:
     """The kind of an aggregate that is an array of structs, vectors, packed floats or arrays.
 
     The items of the aggregate are arrays, one for each part of an element. Each has `rank` axes, followed by those of
@@ -109,8 +109,8 @@ class Element:
 class Source:
     """An array that a lazy value reads.
 
-    `writes` is the number of stores recorded before the slice was taken, `starts` are its first indices along each
-    axis, and `loops` the enclosing loops, in each iteration of which it is taken again.
+    `writes` is the number of stores recorded before the slice was taken, `starts` has the slice's first index along
+    each axis, and `loops` are the loops that enclose the slice: each of their iterations takes it again.
     """
 
     array: Value
@@ -154,9 +154,9 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class Unbound:
-    """A name that may have no value here; `why` names the control-flow path."""
+    """A name that may have no value here; `reason` names the control-flow path."""
 
-    why: str
+    reason: str
     loc: Loc | None = None
 
 
@@ -208,7 +208,7 @@ def with_parts(value: KernelValue, parts: Iterable[KernelValue]) -> KernelValue:
     return Aggregate(value.kind, tuple(parts)) if isinstance(value, Aggregate) else tuple(parts)
 
 
-def alike(a: KernelValue, b: KernelValue) -> bool:
+def same_structure(a: KernelValue, b: KernelValue) -> bool:
     """True if both values are aggregates of the same structure (their parts may differ)."""
     if isinstance(a, Aggregate) and isinstance(b, Aggregate):
         return a.kind is b.kind or a.kind == b.kind
@@ -234,7 +234,7 @@ def same_constant(a: KernelValue, b: KernelValue) -> bool:
     """True if both are the same compile-time value, or the identical run-time value."""
     if isinstance(a, Value) or isinstance(b, Value) or type(a) is not type(b):
         return a is b
-    if alike(a, b):
+    if same_structure(a, b):
         return all(map(same_constant, parts_of(a) or (), parts_of(b) or ()))
     if isinstance(a, tuple | Aggregate):
         return False
@@ -254,7 +254,7 @@ def describe_value(value: KernelValue) -> str:
     if isinstance(value, tuple):
         return f"a tuple of {len(value)}"
     if isinstance(value, Aggregate):
-        return f"an {value.kind}" if isinstance(value.kind, Records) else f"a {value.kind}"
+        return f"an {value.kind}" if isinstance(value.kind, StructArrayKind) else f"a {value.kind}"
     if value is None:
         return "None"
     if isinstance(value, DType):

@@ -53,7 +53,7 @@ def _local(ctx: Context, node: ast.Name) -> KernelValue:
             _conflict_hint(entry),
             (Note(entry.first_loc, f"here it is {entry.first}"), Note(entry.second_loc, f"here it is {entry.second}")),
         )
-    notes = (Note(entry.loc, entry.why),) if isinstance(entry, Unbound) and entry.loc else ()
+    notes = (Note(entry.loc, entry.reason),) if isinstance(entry, Unbound) and entry.loc else ()
     why = "may be read before it has a value" if notes else "is read before it has a value"
     raise ctx.error(node, f"{node.id} {why}", f"bind {node.id} before, on every way that leads here", notes)
 

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-__all__ = ["Scope", "analyse", "assigned_names", "local_names", "read_names", "stored_names"]
+__all__ = ["Scope", "analyze", "assigned_names", "local_names", "read_names", "stored_names"]
 
 Names = frozenset[str]
 NONE: Names = frozenset()
@@ -74,7 +74,7 @@ def local_names(function: ast.FunctionDef) -> Names:
     return frozenset(p.arg for p in (*a.posonlyargs, *a.args, *a.kwonlyargs)) | assigned_names(function.body)
 
 
-def analyse(function: ast.FunctionDef) -> Scope:
+def analyze(function: ast.FunctionDef) -> Scope:
     """Analyze the scope of a function definition."""
     scope = Scope(local_names(function))
     _Liveness(scope).block(function.body, NONE, NONE, NONE)

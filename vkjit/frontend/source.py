@@ -16,7 +16,7 @@ from types import CodeType, FunctionType
 
 from ..errors import CompileError, Loc
 
-__all__ = ["FunctionSource", "edited", "refuse_other_kinds", "source_of"]
+__all__ = ["FunctionSource", "reject_async_and_generators", "source_of", "with_edited_source"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ The entry keeps the code object alive, so that its id isn't reused.
 """
 
 
-def edited(function: FunctionType, lines: Sequence[str]) -> FunctionType:
+def with_edited_source(function: FunctionType, lines: Sequence[str]) -> FunctionType:
     """Return a copy of a function as if its file held these lines. The definition must begin at the same line and keep
     its name.
 
@@ -111,7 +111,7 @@ def _find(function: FunctionType, code: CodeType) -> FunctionSource:
     loc = Loc(code.co_filename, code.co_firstlineno)
     if code.co_name == "<lambda>":
         raise CompileError("a lambda can't be a kernel or device function", loc, hint="write a function with `def`")
-    refuse_other_kinds(function)
+    reject_async_and_generators(function)
     linecache.checkcache(code.co_filename)  # the module may have been edited and reloaded
     lines = linecache.getlines(code.co_filename, function.__globals__)
     if not lines:
@@ -129,7 +129,7 @@ def _find(function: FunctionType, code: CodeType) -> FunctionSource:
     return FunctionSource(node, code.co_filename, tuple(lines))
 
 
-def refuse_other_kinds(function: FunctionType) -> None:
+def reject_async_and_generators(function: FunctionType) -> None:
     """Raise CompileError for async functions and generators."""
     flags, code = function.__code__.co_flags, function.__code__
     kind = "a generator" if flags & inspect.CO_GENERATOR else ""

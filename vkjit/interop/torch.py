@@ -24,7 +24,7 @@ from ..dtypes import DType
 from ..errors import ArgumentError, FeatureError
 from ..runtime.device import Device, DeviceArray, contiguous_strides
 
-__all__ = ["from_torch", "is_torch", "launch", "present", "to_torch"]
+__all__ = ["from_torch", "has_torch_arguments", "is_torch", "launch", "to_torch"]
 
 _TORCH_NAMES = {
     "bool": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8", "u16": "uint16",
@@ -42,7 +42,7 @@ def is_torch(value: Any) -> bool:
     return library is not None and isinstance(value, getattr(library, "Tensor", ()))
 
 
-def present(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def has_torch_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """True if any argument is a PyTorch tensor."""
     return "torch" in sys.modules and (any(map(is_torch, args)) or any(map(is_torch, kwargs.values())))
 

@@ -49,7 +49,7 @@ def load_model(path: PathLike, device: Any = None, classes: Classes | None = Non
         raise ArgumentError(f"{name} is damaged: its model's configuration is no JSON ({error})") from error
     model = from_config(config, classes=classes, device="meta")
     state = upload(contents, target)
-    if any(module._buffers[name] is not None for module in model.modules() for name in module._transient):
+    if any(module._buffers[name] is not None for module in model.modules() for name in module._non_persistent):
         model = from_config(config, classes=classes, device=target)  # initializes non-persistent buffers
         model.load_state_dict(state, assign=True)
         return model

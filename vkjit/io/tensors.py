@@ -62,7 +62,7 @@ def upload(contents: Contents, device: Any = None) -> dict[str, Tensor]:
     target = open_device(device)
     tensors: dict[str, Tensor] = {}
     for name, entry in contents.entries.items():
-        array = _adopted(contents, entry, target)
+        array = _mapped(contents, entry, target)
         if array is None:
             array = allocate(entry.shape, entry.dtype, target)
             if entry.end > entry.start:
@@ -71,7 +71,7 @@ def upload(contents: Contents, device: Any = None) -> dict[str, Tensor]:
     return tensors
 
 
-def _adopted(contents: Contents, entry: Entry, device: Device) -> DeviceArray | None:
+def _mapped(contents: Contents, entry: Entry, device: Device) -> DeviceArray | None:
     """Return a tensor that uses the mapped file as memory, or None if the device or the alignment doesn't allow it."""
     nbytes = entry.end - entry.start
     part = np.asarray(contents.data[entry.start : entry.end])

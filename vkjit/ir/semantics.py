@@ -15,12 +15,12 @@ import numpy as np
 from ..dtypes import DType
 from ._gen_op_names import OpName
 
-__all__ = ["MEANING", "cast", "quiet"]
+__all__ = ["MEANING", "cast", "silence_warnings"]
 
 Array = Any
 
 
-def quiet() -> np.errstate:
+def silence_warnings() -> np.errstate:
     """Return the context manager in which to call the functions below; it silences NumPy's floating-point warnings."""
     return np.errstate(all="ignore")
 

@@ -12,9 +12,9 @@ from .core import Op
 from .ops import OpName
 from .types import INDEX, Array, Scalar, Tile
 
-__all__ = ["HIGHEST_RANK", "broadcast_shape", "permutation", "reduced_shape", "tile_errors"]
+__all__ = ["MAX_RANK", "broadcast_shape", "permutation", "reduced_shape", "tile_errors"]
 
-HIGHEST_RANK = 4
+MAX_RANK = 4
 
 
 def broadcast_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
@@ -40,12 +40,8 @@ def tile_errors(op: Op) -> list[str]:
     if len({tile.scope for tile in tiles}) > 1:
         return ["tiles of a workgroup and of a subgroup don't go together"]
     for tile in tiles:
-        if (
-            not 1 <= len(tile.shape) <= HIGHEST_RANK
-            or min(tile.shape) < 1
-            or tile.scope not in ("workgroup", "subgroup")
-        ):
-            return [f"{tile}: expected 1 to {HIGHEST_RANK} axes of at least one element, and a scope"]
+        if not 1 <= len(tile.shape) <= MAX_RANK or min(tile.shape) < 1 or tile.scope not in ("workgroup", "subgroup"):
+            return [f"{tile}: expected 1 to {MAX_RANK} axes of at least one element, and a scope"]
     return _CHECKS[op.name](op)
 
 

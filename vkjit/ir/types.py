@@ -89,7 +89,7 @@ class Matrix(Type):
 @dataclass(frozen=True, slots=True)
 class Tile(Type):
     """A block of elements with a static `shape`, distributed over the invocations of a `scope` ("workgroup" or
-    "subgroup"). The pass `lower_tiles` chooses the layout.
+    "subgroup"). The pass `LowerTiles` chooses the layout.
     """
 
     dtype: DType

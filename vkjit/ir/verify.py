@@ -90,7 +90,7 @@ class _Checker:
 
     @functools.cached_property
     def names(self) -> dict[Value, str]:
-        """Names for what is said; a valid function needs none."""
+        """Names of values for error messages; computed on first use."""
         return name_values(self.function)
 
     def complain(self, op: Op, rule: int, text: str) -> None:

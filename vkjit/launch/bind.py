@@ -21,7 +21,7 @@ from ..errors import ArgumentError, DTypeError, ShapeError
 from ..frontend import REQUIRED, Dims, KernelSpec, ParamSpec, tune_choice
 from ..runtime.device import Device, DeviceArray, contiguous_strides
 
-__all__ = ["MISSING", "Missing", "allocate_outs", "bind", "bind_types", "fit_scalar", "match_dims", "poison"]
+__all__ = ["MISSING", "Missing", "allocate_outs", "bind", "bind_dims", "bind_types", "coerce_scalar", "poison"]
 
 
 class Missing:
@@ -113,7 +113,7 @@ def _free_slots(spec: KernelSpec, count: int, named: Collection[str]) -> list[in
     return free if count >= len(required) + len(outs) else [i for i in free if i not in outs]
 
 
-def positions(spec: KernelSpec, count: int, names: tuple[str, ...]) -> list[int] | None:
+def parameter_indices(spec: KernelSpec, count: int, names: tuple[str, ...]) -> list[int] | None:
     """Return the parameter indices of `count` positional arguments and the named ones, in order; None if they don't
     bind.
     """
@@ -223,7 +223,7 @@ def natural_type(value: Any, name: str) -> DType:
     raise ArgumentError(f"argument {name} is a {_describe(value)}: expected a number")
 
 
-def fit_scalar(value: Any, dtype: DType, name: str) -> Any:
+def coerce_scalar(value: Any, dtype: DType, name: str) -> Any:
     """Convert the value to a NumPy scalar of that type. Raises DTypeError if it is out of range or an integer would be
     rounded.
     """
@@ -237,7 +237,7 @@ def fit_scalar(value: Any, dtype: DType, name: str) -> Any:
             return np.bool_(value)
         raise DTypeError(f"argument {name} is {value!r} ({_describe(value)}): expected True or False")
     if dtype.is_float:
-        return _fit_float(value, dtype, name)
+        return _coerce_float(value, dtype, name)
     if isinstance(value, (float, np.floating)):
         raise DTypeError(
             f"argument {name} is {value!r}: expected an integer of type {dtype!r}; convert it with int(...)"
@@ -251,7 +251,7 @@ def fit_scalar(value: Any, dtype: DType, name: str) -> Any:
     return dtype.numpy.type(number)
 
 
-def _fit_float(value: Any, dtype: DType, name: str) -> Any:
+def _coerce_float(value: Any, dtype: DType, name: str) -> Any:
     try:
         number = float(value)
     except OverflowError:
@@ -276,7 +276,7 @@ def _is_composite(dims: Dims | None) -> bool:
     return dims is not None and any(d.value is not None and not d.simple for d in dims.dims)
 
 
-def match_dims(spec: KernelSpec, shapes: dict[int, tuple[int, ...]]) -> dict[str, Any]:
+def bind_dims(spec: KernelSpec, shapes: dict[int, tuple[int, ...]]) -> dict[str, Any]:
     """Bind dimension names to sizes. Raises ShapeError that shows both arguments that disagree."""
     __tracebackhide__ = True
     sizes: dict[str, Any] = {}

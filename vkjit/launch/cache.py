@@ -1,6 +1,6 @@
 """Repeated launches of device arrays: what shapes, strides and types decide is worked out once.
 
-Enters: the arguments of a call. Leaves: a key that is equal for calls that launch alike, and `Recipe`s that repeat such a
+Enters: the arguments of a call. Leaves: a key that is equal for calls that launch alike, and `CachedLaunch`s that repeat such a
 launch without binding, matching or compiling again. Calls with NumPy arrays take the long way.
 """
 
@@ -18,24 +18,24 @@ import numpy as np
 from .. import dtypes
 from ..compiler.fingerprint import Captures
 from ..dtypes import DType
-from ..frontend import KernelSpec, exact
+from ..frontend import KernelSpec, constant_key
 from ..runtime import sanitizer_reports
 from ..runtime.array import ROW_ALIGNMENT
 from ..runtime.device import Device, DeviceArray
 from . import bind, extensions, host_arrays
 from .plan import Grid, LaunchPlan
 
-__all__ = ["Call", "Fit", "Keys", "Recipe", "sanitized"]
+__all__ = ["CachedLaunch", "Call", "CallKeys", "ScalarCoercion", "sanitized"]
 
 Launcher = Callable[[LaunchPlan, Grid, Sequence[Any]], None]
 
-MOST_RECIPES = 4096
-MOST_WAYS = 64
+MAX_CACHED_LAUNCHES = 4096
+MAX_PREPARED_LAUNCHES = 64
 _F32_LARGEST = 3.4028234663852886e38
 
 
 class Call(NamedTuple):
-    """One call as `Keys` sees it: its key, and the values by parameter number (device arrays, scalars, constants)."""
+    """One call as `CallKeys` sees it: its key, and the values by parameter number (device arrays, scalars, constants)."""
 
     key: tuple[Any, ...]
     values: list[tuple[int, Any]]
@@ -43,13 +43,13 @@ class Call(NamedTuple):
     """Tensors that the kernel may write: they are told so afterwards."""
 
     @property
-    def asked(self) -> tuple[Any, ...]:
+    def cache_key(self) -> tuple[Any, ...]:
         """The key, and what a `sanitized` block around the call asks for."""
-        checks = sanitizer_reports.BLOCK.checks
+        checks = sanitizer_reports.THREAD_CHECKS.checks
         return self.key if checks is None else (checks, *self.key)
 
 
-class Fit:
+class ScalarCoercion:
     """How a scalar becomes the type of its parameter: numbers of the type `python` from low to high are taken as they are."""
 
     __slots__ = ("dtype", "high", "low", "name", "python")
@@ -72,28 +72,29 @@ class Fit:
         """The types of numbers that go into the argument block as they are: Python's, and for f32 NumPy's."""
         return self.python, np.float32 if self.dtype is dtypes.f32 else None
 
-    def slowly(self, value: Any) -> Any:
+    def coerce(self, value: Any) -> Any:
         """Any other value, checked; one that has the type already stays."""
         if type(value) is np.ndarray and self.dtype.is_float and value.dtype is self.dtype.numpy:
             return value
-        return bind.fit_scalar(value, self.dtype, self.name)
+        return bind.coerce_scalar(value, self.dtype, self.name)
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class CachedLaunch:
     """A launch to repeat.
 
-    `template` has the values of parameters that the call doesn't give, `fits` how its scalars become the types of their parameters,
-    `outs` the arrays to allocate: parameter, bytes, type, shape, strides. `counted` are the integer scalars that loops may
-    depend on, `ways` the prepared launches by their values. `poisoned`: what is allocated is filled first. `launcher`: launches
-    under the sanitizer, where the environment asked for `checks`; None for what a block or the kernel asked for.
+    `template` has the values of parameters that the call doesn't give, `coercions` how its scalars become the types
+    of their parameters, `outs` the arrays to allocate: parameter, bytes, type, shape, strides. `counted` are the
+    integer scalars that loops may depend on, `prepared` the prepared launches by their values. `poisoned`: what is
+    allocated is filled first. `launcher`: launches under the sanitizer, where the environment asked for `checks`;
+    None for what a block or the kernel asked for.
     """
 
     plan: LaunchPlan
     guard: Callable[[], LaunchPlan]
     grid: Grid
     template: list[Any]
-    fits: tuple[tuple[int, Fit], ...]
+    coercions: tuple[tuple[int, ScalarCoercion], ...]
     outs: tuple[tuple[int, int, DType, tuple[int, ...], tuple[int, ...]], ...]
     wrap: Callable[[DeviceArray], Any]
     device: Device
@@ -102,11 +103,11 @@ class Recipe:
     poisoned: bool
     launcher: Launcher | None = None
     checks: tuple[str, ...] | None = None
-    ways: dict[tuple[Any, ...], Callable[[list[Any]], None]] = field(default_factory=dict)
+    prepared: dict[tuple[Any, ...], Callable[[list[Any]], None]] = field(default_factory=dict)
 
     def current(self) -> bool:
         """Whether captured values of constant functions, and what the environment asks for, are still the same."""
-        if self.checks is not None and self.checks != sanitizer_reports.wanted_checks():
+        if self.checks is not None and self.checks != sanitizer_reports.current_checks():
             return False
         return not any(c.changed() for c in self.captures)
 
@@ -115,11 +116,11 @@ class Recipe:
         values = self.template.copy()
         for position, value in call.values:
             values[position] = value
-        for position, fit in self.fits:
+        for position, fit in self.coercions:
             number = values[position]
             kind = type(number)
             if kind is not fit.python or not fit.low <= number <= fit.high:
-                values[position] = fit.slowly(number)
+                values[position] = fit.coerce(number)
         made = []
         for position, nbytes, dtype, shape, strides in self.outs:
             array = DeviceArray(self.device.allocate(nbytes), 0, dtype, shape, strides)
@@ -128,18 +129,18 @@ class Recipe:
             values[position] = array
             made.append(array)
         numbers = tuple([values[i] for i in self.counted])
-        launch = self.ways.get(numbers)
+        launch = self.prepared.get(numbers)
         if launch is None:
-            launch = self._way(numbers, values)
+            launch = self._prepare(numbers, values)
         launch(values)
         if not made:
             return None
         return self.wrap(made[0]) if len(made) == 1 else tuple(self.wrap(a) for a in made)
 
-    def _way(self, numbers: tuple[Any, ...], values: list[Any]) -> Callable[[list[Any]], None]:
+    def _prepare(self, numbers: tuple[Any, ...], values: list[Any]) -> Callable[[list[Any]], None]:
         """The launch for these values of the integer scalars, guarded where loops may pass the driver's cap; remembered."""
         counts = values.copy()
-        for position, fit in self.fits:
+        for position, fit in self.coercions:
             if position in self.counted:
                 counts[position] = fit.dtype.numpy.type(values[position])
         plan = self.plan.variant(self.grid, counts, self.guard)
@@ -149,8 +150,8 @@ class Recipe:
         else:
             prepared = plan.prepare(self.grid, values)
             way = functools.partial(plan.launch, self.grid) if prepared is None else prepared.launch
-        if len(self.ways) < MOST_WAYS:
-            self.ways[numbers] = way
+        if len(self.prepared) < MAX_PREPARED_LAUNCHES:
+            self.prepared[numbers] = way
         return way
 
 
@@ -160,15 +161,14 @@ def sanitized(
     """`launcher` and `checks` of a recipe: for a launch with `checks`, of a kernel that asks for `own` by itself."""
     if not checks:
         return None, None
-    sanitized_launch = extensions.get("sanitized launch")
 
     def launcher(plan: LaunchPlan, groups: Grid, values: Sequence[Any]) -> None:
-        sanitized_launch(plan, groups, values, found)
+        extensions.get("sanitized launch")(plan, groups, values, found)
 
-    return launcher, checks if own is None and sanitizer_reports.BLOCK.checks is None else None
+    return launcher, checks if own is None and sanitizer_reports.THREAD_CHECKS.checks is None else None
 
 
-class Keys:
+class CallKeys:
     """Makes the keys of a kernel's calls."""
 
     def __init__(self, spec: KernelSpec, *launch_functions: Any) -> None:
@@ -184,7 +184,7 @@ class Keys:
 
         Empty where the call has to go the long way.
         """
-        positions = bind.positions(self._spec, count, names) if self._usable else None
+        positions = bind.parameter_indices(self._spec, count, names) if self._usable else None
         params = self._spec.params
         return [(p, params[p].kind == "array", self._by_value[p]) for p in positions or ()]
 
@@ -222,7 +222,7 @@ class Keys:
                 continue
             if kind is np.ndarray:
                 kind = value.dtype  # a typed number
-            key += (kind, exact(value)) if by_value else (kind,)
+            key += (kind, constant_key(value)) if by_value else (kind,)
             values.append((position, value))
         if not arrays:
             return None
@@ -235,7 +235,7 @@ class Keys:
         return host_arrays.overlaps(arrays, [self._written[position] for position, is_array, _ in slots if is_array])
 
 
-def settled(spec: KernelSpec, bound_by_arrays: frozenset[str], values: list[tuple[int, Any]]) -> bool:
+def is_cacheable(spec: KernelSpec, bound_by_arrays: frozenset[str], values: list[tuple[int, Any]]) -> bool:
     """Whether the scalars' types follow from the arrays, or from their own types, which are part of the key."""
     typed = {i for i, v in values if isinstance(v, (np.ndarray, np.generic)) and not isinstance(v, np.float64)}
     return all(
@@ -248,5 +248,5 @@ def settled(spec: KernelSpec, bound_by_arrays: frozenset[str], values: list[tupl
 def constant_captures(values: list[Any]) -> tuple[Captures, ...]:
     """What constants capture: device functions, structs with methods, tuples and dataclasses that hold such."""
     plain = (bool, int, float, str, type(None), np.generic, np.ndarray, DeviceArray)
-    found = (Captures(v).taken() for v in values if not isinstance(v, plain))
+    found = (Captures(v).read_now() for v in values if not isinstance(v, plain))
     return tuple(captures for captures in found if captures.any())

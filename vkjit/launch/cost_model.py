@@ -11,7 +11,7 @@ from .. import dtypes
 from ..dtypes import DType
 from ..runtime.device import DeviceArray
 
-__all__ = ["Cost", "Seen", "seen"]
+__all__ = ["ArrayInfo", "Cost", "describe_argument"]
 
 
 class Cost(NamedTuple):
@@ -21,7 +21,7 @@ class Cost(NamedTuple):
     flops: float = 0.0
 
 
-class Seen(NamedTuple):
+class ArrayInfo(NamedTuple):
     """An array argument as passed to a cost function; `size` in elements, `nbytes` in bytes."""
 
     shape: tuple[int, ...]
@@ -30,11 +30,11 @@ class Seen(NamedTuple):
     nbytes: int
 
 
-def seen(value: Any) -> Any:
-    """Convert an argument for a cost function: arrays become `Seen`, other values are passed through."""
+def describe_argument(value: Any) -> Any:
+    """Convert an argument for a cost function: arrays become `ArrayInfo`, other values are passed through."""
     array = getattr(value, "__vkjit_array__", value)
     if not isinstance(array, (np.ndarray, DeviceArray)):
         return value
     dtype = array.dtype if isinstance(array, DeviceArray) else dtypes.from_numpy(array.dtype)
     size = math.prod(array.shape)
-    return Seen(tuple(array.shape), size, dtype, size * dtype.itemsize)
+    return ArrayInfo(tuple(array.shape), size, dtype, size * dtype.itemsize)

@@ -1,6 +1,6 @@
 """What the short way of calls needs to know of a kernel: see `runtime.direct`.
 
-Enters: launches that have just gone the long way. Leaves: a function per form of call (see `Shorts`), which repeats such
+Enters: launches that have just gone the long way. Leaves: a function per form of call (see `FastPaths`), which repeats such
 launches, with other arrays and other shapes too. Holds: a short call does what the long way would do, or says False and has
 done nothing; it raises no errors of its own.
 
@@ -16,60 +16,60 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..backends.vulkan.runtime.fast_path.fast_path import ARRAYS, Calls, DirectLaunch, Way
+from ..backends.vulkan.runtime.fast_path.fast_path import ARRAYS, CallShape, FastLaunch, FastPath
 from ..compiler.fingerprint import Captures
-from ..frontend import KernelSpec, exact
+from ..frontend import KernelSpec, constant_key
 from ..frontend.signature.dims import Dim
 from ..frontend.signature.free_names import MISSING
-from ..frontend.signature.signature import stands_for_itself
+from ..frontend.signature.signature import is_own_key
 from ..runtime import sanitizer_reports
 from ..runtime.array import DeviceArray
 from ..runtime.artifact import ArgField
 from . import host_arrays
 from .plan import Grid, LaunchPlan
 
-__all__ = ["Launched", "Shorts"]
+__all__ = ["FastPaths", "Launched"]
 
-_MOST_ENTRIES = 1024
-_MOST_SHAPES = 4096
+_MAX_ENTRIES = 1024
+_MAX_SHAPES = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """A launch that went the long way: `fits` are the types that its numbers may have, by parameter number; `simple`: no
+    """A launch that went the long way: `scalar_types` are the types that its numbers may have, by parameter number; `simple`: no
     function of the user decides about `grid` and `local`; `captures` is what its constants capture.
     """
 
     plan: LaunchPlan
     grid: Grid
     values: Sequence[Any]
-    fits: dict[int, tuple[type | None, ...]]
+    scalar_types: dict[int, tuple[type | None, ...]]
     local: Grid
     simple: bool
     captures: tuple[Captures, ...]
 
 
 @dataclass(slots=True)
-class _Known:
+class _CallShapeState:
     """Calls of one form: the numbers of the parameters that arrays and other arguments belong to; by key, what is launched, and
     the grids that were found for shapes.
     """
 
-    way: Way
+    path: FastPath
     arrays: tuple[int, ...]
     others: tuple[int, ...]
     plans: dict[Any, tuple[LaunchPlan, tuple[Captures, ...]]]
     shapes: dict[Any, dict[Any, Grid]]
 
 
-class Shorts:
-    """The short ways of a kernel. `ways` are by number of arguments, or by grid and number of arguments."""
+class FastPaths:
+    """The short ways of a kernel. `by_call` are by number of arguments, or by grid and number of arguments."""
 
     def __init__(self, spec: KernelSpec, captures: Captures) -> None:
         self._spec = spec
         self._captures = captures
-        self._known: dict[Any, _Known] = {}
-        self.ways: dict[Any, Way] = {}
+        self._known: dict[Any, _CallShapeState] = {}
+        self.by_call: dict[Any, FastPath] = {}
 
     def remember(
         self,
@@ -88,21 +88,22 @@ class Shorts:
         if not launched.plan.is_single:
             return
         if any(
-            i in launched.fits and type(v) not in launched.fits[i] for (i, _, _), v in zip(slots, args, strict=True)
+            i in launched.scalar_types and type(v) not in launched.scalar_types[i]
+            for (i, _, _), v in zip(slots, args, strict=True)
         ):
             return
         known = self._known.get(name)
         if known is None:
-            known = self._known[name] = self._form(slots)
-        way, calls = known.way, known.way.calls
+            known = self._known[name] = self._new_shape(slots)
+        way, calls = known.path, known.path.shape
         arrays = [args[place].__vkjit_array__ for place in calls.arrays]
         others = () if calls.others is None else calls.others(args)
-        key = (arrays[0].buffer.device, *(a.form for a in arrays))
+        key = (arrays[0].buffer.device, *(a.spec_class for a in arrays))
         if len({id(a.buffer) for a in arrays}) < len(arrays):
             key += calls.overlap(tuple(arrays))
         if others:
             key += calls.kinds(others)
-        if len(calls.entries) >= _MOST_ENTRIES:
+        if len(calls.entries) >= _MAX_ENTRIES:
             way.forget()
             known.plans.clear()
             known.shapes.clear()
@@ -118,25 +119,25 @@ class Shorts:
             entry = launched.plan.direct(launch)
             if entry is None:
                 return
-            way.know(key, entry, launch, given)
-        if name not in self.ways:
-            self.ways[name] = way
+            way.add_entry(key, entry, launch, given)
+        if name not in self.by_call:
+            self.by_call[name] = way
 
-    def _form(self, slots: Sequence[tuple[int, bool, bool]]) -> _Known:
+    def _new_shape(self, slots: Sequence[tuple[int, bool, bool]]) -> _CallShapeState:
         spec = self._spec
         arrays = tuple(place for place, (_, is_array, _) in enumerate(slots) if is_array)
         others = tuple(place for place, (_, is_array, _) in enumerate(slots) if not is_array)
         numbers = tuple(slots[place][0] for place in arrays)
         written = tuple(spec.params[number].mode != "in" for number in numbers)
-        names, cells, checks = self._captures.quick()
-        calls = Calls(
+        names, cells, checks = self._captures.inline_checks()
+        calls = CallShape(
             arrays=arrays,
             written=written,
             others=_picker(others) if others else None,
             kinds=_kinds([slots[place][2] for place in others]),
             names=names,
             more=_unchanged(cells, checks) if cells or checks else None,
-            blocks=sanitizer_reports.OPEN,
+            blocks=sanitizer_reports.OPEN_BLOCKS,
             overlap=_overlap(written),
             told=tuple(place for place, is_written in zip(arrays, written, strict=True) if is_written),
             other_places=others,
@@ -144,7 +145,7 @@ class Shorts:
             cells=None if checks else tuple(cells),
             missing=MISSING,
         )
-        return _Known(Way(calls), numbers, tuple(slots[place][0] for place in others), {}, {})
+        return _CallShapeState(FastPath(calls), numbers, tuple(slots[place][0] for place in others), {}, {})
 
 
 def _unchanged(cells: Sequence[tuple[Any, Any]], checks: Sequence[Callable[[], bool]]) -> Callable[[], bool]:
@@ -161,7 +162,7 @@ def _fresh(captures: Sequence[Captures]) -> Callable[[], bool] | None:
     """Says whether what constants capture is still the same; None where they capture nothing."""
     if not captures:
         return None
-    quick = [c.quick() for c in captures]
+    quick = [c.inline_checks() for c in captures]
     names = [name for found, _, _ in quick for name in found]
     cells, checks = [cell for _, held, _ in quick for cell in held], [check for _, _, rest in quick for check in rest]
     unchanged = _unchanged(cells, checks) if cells or checks else None
@@ -185,8 +186,8 @@ def _kinds(by_value: Sequence[bool]) -> Callable[[Any], tuple[Any, ...]]:
         types, values = tuple(map(type, others)), constants(others)
         for value in values:
             kind: Any = type(value)
-            if not stands_for_itself(kind):
-                return types + tuple(map(exact, values))
+            if not is_own_key(kind):
+                return types + tuple(map(constant_key, values))
         return types + values
 
     return kinds
@@ -217,13 +218,15 @@ def _picker(places: Sequence[int]) -> Callable[[Any], tuple[Any, ...]]:
 class _Fields:
     """Where things are in the words of a call: those of the arrays, one after another, then the other arguments, constants."""
 
-    def __init__(self, spec: KernelSpec, known: _Known, arrays: Sequence[DeviceArray], launched: Launched) -> None:
+    def __init__(
+        self, spec: KernelSpec, known: _CallShapeState, arrays: Sequence[DeviceArray], launched: Launched
+    ) -> None:
         self._starts: dict[int, int] = {}
         self._ranks: dict[int, int] = {}
         place = 0
         for number, array in zip(known.arrays, arrays, strict=True):
             self._starts[number], self._ranks[number] = place, len(array.shape)
-            place += len(array.words)
+            place += len(array.descriptor)
         self._others = {number: place + i for i, number in enumerate(known.others)}
         self._end = place + len(known.others)
         self._constants: list[Any] = []
@@ -233,7 +236,7 @@ class _Fields:
             dims = spec.params[number].dims
             self._dims += [] if dims is None else [(self._extent(number, i), i, d) for i, d in enumerate(dims.dims)]
 
-    def launch(self, grids: dict[Any, Grid], arrays: Sequence[DeviceArray]) -> DirectLaunch:
+    def launch(self, grids: dict[Any, Grid], arrays: Sequence[DeviceArray]) -> FastLaunch:
         """The description. `grids` takes what was found for the shapes, where nothing simpler serves."""
         plan, launched = self._launched.plan, self._launched
         taken = tuple(self._place(field) for field in plan.artifact.fields)
@@ -242,12 +245,12 @@ class _Fields:
         pairs, mixed = self._pairs() if plain else ([], False)
         if not plain:
             shapes = _picker([start + 1 + i for n, start in self._starts.items() for i in range(2 * self._ranks[n])])
-            if len(grids) >= _MOST_SHAPES:
+            if len(grids) >= _MAX_SHAPES:
                 grids.clear()
-            grids[shapes([word for array in arrays for word in array.words])] = launched.grid
+            grids[shapes([word for array in arrays for word in array.descriptor])] = launched.grid
             grid = _looked_up(grids, shapes)
         left, right = (_picker(places) for places in zip(*pairs, strict=True)) if pairs else (None, None)
-        return DirectLaunch(
+        return FastLaunch(
             plan.block_format,
             tuple(self._constants),
             left,

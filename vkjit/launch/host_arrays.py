@@ -20,7 +20,7 @@ from .. import dtypes
 from ..dtypes import DType
 from ..errors import ArgumentError
 from ..runtime.device import Buffer, Device, DeviceArray, contiguous_strides
-from ..runtime.self_overlap import shares_places
+from ..runtime.self_overlap import elements_overlap
 
 __all__ = ["Staged", "stage"]
 
@@ -77,9 +77,9 @@ def check_places(kernel: str, arrays: dict[str, NumpyArray | DeviceArray]) -> No
     __tracebackhide__ = True
     for name, array in arrays.items():
         if isinstance(array, DeviceArray):
-            refused = array.form.overlapping
+            refused = array.spec_class.overlapping
         else:
-            refused = not array.flags.c_contiguous and shares_places(array.shape, array.strides, array.itemsize)
+            refused = not array.flags.c_contiguous and elements_overlap(array.shape, array.strides, array.itemsize)
         if refused:
             raise ArgumentError(
                 f"{kernel}(): argument {name} of shape {array.shape} is written, but its strides {array.strides} put several "

@@ -27,12 +27,21 @@ from ..frontend import ArrayArg, ConstArg, DeviceFunction, KernelSpec, ScalarArg
 from ..runtime import dispatch_cache, host_spans, sanitizer_reports
 from ..runtime.device import Device, DeviceArray
 from ..runtime.handles import new_lock
-from ..settings import switch
+from ..settings import boolean_setting
 from . import bind, extensions, host_arrays, plan, struct_arguments
 from .bind import MISSING
-from .cache import MOST_RECIPES, Call, Fit, Keys, Recipe, constant_captures, sanitized, settled
-from .cost_model import seen
-from .fast_path import Launched, Shorts
+from .cache import (
+    MAX_CACHED_LAUNCHES,
+    CachedLaunch,
+    Call,
+    CallKeys,
+    ScalarCoercion,
+    constant_captures,
+    is_cacheable,
+    sanitized,
+)
+from .cost_model import describe_argument
+from .fast_path import FastPaths, Launched
 from .plan import Grid, LaunchPlan
 from .tunable import Tunable, is_tunable
 
@@ -115,18 +124,18 @@ class Kernel(Tunable):
         self._strict = strict
         self._fast_math = fast_math
         self._debug = debug
-        self._sanitize = None if sanitize is None else sanitizer_reports.checks_of(sanitize)
+        self._sanitize = None if sanitize is None else sanitizer_reports.parse_checks(sanitize)
         self._found = found
         self._plans: dict[Any, tuple[LaunchPlan, tuple[Captures, ...]]] = {}
         self._captures = Captures(fn)
-        self._shorts = Shorts(self.spec, self._captures)
-        self._ways = self._shorts.ways
-        self._expanded = frontend.expanded(self.spec)
+        self._fast_paths = FastPaths(self.spec, self._captures)
+        self._fast_paths_by_call = self._fast_paths.by_call
+        self._expanded = frontend.expand_composites(self.spec)
         self._elements = [c.parameter.element for c in self._expanded.composites]
-        self._recipes: dict[Any, Recipe] = {}
+        self._cached_launches: dict[Any, CachedLaunch] = {}
         self._parameters = tuple(p.name for p in self._expanded.params)
         self._cost: Callable[[dict[str, Any]], Any] | None = None
-        self._keys = Keys(self.spec, groups, local)
+        self._call_keys = CallKeys(self.spec, groups, local)
         self._lock = new_lock()
         self._tunable, self.tuned = is_tunable(self.spec, local), {}
         functools.update_wrapper(self, fn)
@@ -173,8 +182,8 @@ class Kernel(Tunable):
         """Launches; returns the Outs that were left out (one, or a tuple in order), or None."""
         __tracebackhide__ = True
         if not kwargs:
-            way = self._ways.get(len(args))
-            if way is not None and (((ask := way.call) and ask(way.current.queue, args)) or way.short(args)):
+            way = self._fast_paths_by_call.get(len(args))
+            if way is not None and (((ask := way.call) and ask(way.current.queue, args)) or way.python_launch(args)):
                 return None  # as `Way.launch`, which would be another call
         if self._cost is not None and host_spans.listeners:
             return self._launch_stating_cost(None, *args, **kwargs)
@@ -190,16 +199,16 @@ class Kernel(Tunable):
     def _launch(self, groups: Grid | None, /, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
         if groups is not None and not kwargs:
-            way = self._ways.get((groups, len(args)))
+            way = self._fast_paths_by_call.get((groups, len(args)))
             if way is not None and way.launch(args):
                 return None
         if self._captures.changed():
             self._forget()
-        call = self._keys.of(groups, args, kwargs)
+        call = self._call_keys.of(groups, args, kwargs)
         if call is None:
             return self._launch_fully(groups, None, args, kwargs)
         try:
-            recipe = self._recipes.get(call.asked)
+            recipe = self._cached_launches.get(call.cache_key)
         except TypeError:  # a constant that isn't hashable; the long way says which
             recipe = None
         if recipe is None or not recipe.current():
@@ -214,10 +223,10 @@ class Kernel(Tunable):
         with self._lock:
             for key in [k for k in self._plans if device is None or k[0] is device]:
                 del self._plans[key]
-            self._recipes.clear()
-            self._captures = Captures(self.spec.fn).taken()
-            self._shorts = Shorts(self.spec, self._captures)
-            self._ways = self._shorts.ways
+            self._cached_launches.clear()
+            self._captures = Captures(self.spec.fn).read_now()
+            self._fast_paths = FastPaths(self.spec, self._captures)
+            self._fast_paths_by_call = self._fast_paths.by_call
 
     def _launch_fully(
         self, groups: Grid | None, call: Call | None, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -226,7 +235,7 @@ class Kernel(Tunable):
         if "torch" in sys.modules:
             from ..interop import torch  # only beside PyTorch
 
-            if torch.present(args, kwargs):
+            if torch.has_torch_arguments(args, kwargs):
                 return torch.launch(functools.partial(self._launch, groups), args, kwargs)
         if self._tunable and (found := self.tuned_settings(args, kwargs)) is not None:
             return found.kernel._launch(groups, *args, **kwargs, **found.constants)
@@ -245,8 +254,8 @@ class Kernel(Tunable):
             if isinstance(value, DeviceArray):
                 array_dtypes[i] = value.dtype
         bound = bind.bind_types(spec, array_dtypes, values)
-        known = bind.match_dims(spec, {i: values[i].shape for i in array_dtypes})
-        self._fit_scalars(spec, values, bound)
+        known = bind.bind_dims(spec, {i: values[i].shape for i in array_dtypes})
+        self._coerce_scalars(spec, values, bound)
         staged, written = self._stage(spec, device, hosts)
         for i, item in zip(hosts, staged, strict=True):
             values[i] = item.array
@@ -275,11 +284,11 @@ class Kernel(Tunable):
             self._remember(call, args, chosen, signature, grid, values, made, bound, wrap)
         for tensor in changed:
             tensor.__vkjit_written__()
-        results = struct_arguments.typed(spec, structs | {i: wrap(values[i]) for i in made})
+        results = struct_arguments.view_packed_floats(spec, structs | {i: wrap(values[i]) for i in made})
         if staged and not any(written) and not results:
             device.synchronize()
         host_arrays.release(staged)
-        return struct_arguments.hand_back(results)
+        return struct_arguments.results_of_launch(results)
 
     def _stage(
         self, spec: KernelSpec, device: Device, hosts: dict[int, Any]
@@ -302,14 +311,14 @@ class Kernel(Tunable):
         """Keeps a launch for calls that are alike."""
         params = self.spec.params
         given = frozenset(p.dtype.__name__ for p in params if p.kind == "array" and isinstance(p.dtype, TypeVar))
-        if not settled(self.spec, given, call.values):
+        if not is_cacheable(self.spec, given, call.values):
             return
-        if len(self._recipes) >= MOST_RECIPES:
-            self._recipes.clear()
+        if len(self._cached_launches) >= MAX_CACHED_LAUNCHES:
+            self._cached_launches.clear()
         positions = {position for position, _ in call.values}
         template = [None if i in positions or i in made else v for i, v in enumerate(values)]
         fits = tuple(
-            (i, Fit(_scalar_dtype(p.dtype, None, bound), p.name))
+            (i, ScalarCoercion(_scalar_dtype(p.dtype, None, bound), p.name))
             for i, p in enumerate(params)
             if p.kind == "scalar" and i in positions
         )
@@ -318,7 +327,7 @@ class Kernel(Tunable):
         device = chosen.device
         captures = constant_captures([*values, *self._elements])
         launcher, checks = sanitized(signature.sanitize, self._sanitize, self._found)
-        self._recipes[call.asked] = Recipe(
+        self._cached_launches[call.cache_key] = CachedLaunch(
             chosen, lambda: self._guarded(chosen, device, signature), grid, template, fits, outs, wrap, device,
             captures, counted, signature.debug, launcher, checks,
         )  # fmt: skip
@@ -327,7 +336,9 @@ class Kernel(Tunable):
             simple = not callable(tune_choice(self._local)) and (groups is not None or not callable(self._groups))
             types = {i: fit.types for i, fit in fits}
             launched = Launched(chosen, grid, values, types, signature.local_size, simple, captures)
-            self._shorts.remember(groups, args, [v for _, v in call.values], self._keys.slots_of(form, ()), launched)
+            self._fast_paths.remember(
+                groups, args, [v for _, v in call.values], self._call_keys.slots_of(form, ()), launched
+            )
 
     def _device_of(self, spec: KernelSpec, values: list[Any]) -> tuple[Device, Callable[[DeviceArray], Any]]:
         """The device of the arguments (else the default device), with tensors replaced by their device arrays; and how
@@ -371,7 +382,7 @@ class Kernel(Tunable):
             advice = ": where it is a number, annotate the parameter with its type instead, such as vk.f32"
         raise ArgumentError(f"{found}, expected a NumPy array or a vk tensor{advice}")
 
-    def _fit_scalars(self, spec: KernelSpec, values: list[Any], bound: dict[str, DType]) -> None:
+    def _coerce_scalars(self, spec: KernelSpec, values: list[Any], bound: dict[str, DType]) -> None:
         __tracebackhide__ = True
         for i, param in enumerate(spec.params):
             if param.kind != "scalar":
@@ -380,7 +391,7 @@ class Kernel(Tunable):
                 dtype = bound[param.dtype.__name__]
             else:
                 dtype = param.dtype if param.dtype is not None else bind.natural_type(values[i], param.name)
-            values[i] = bind.fit_scalar(values[i], dtype, param.name)
+            values[i] = bind.coerce_scalar(values[i], dtype, param.name)
 
     def _named(self, function: Callable[..., Any], device: Device, values: list[Any]) -> Any:
         """Calls a function of `groups=` or `local=` with the arguments that it asks for."""
@@ -478,26 +489,26 @@ class Kernel(Tunable):
         positions = [i for i, p in enumerate(spec.params) if p.kind == "array"]
         arrays = [values[i] for i in positions]
         restrict = not host_arrays.overlaps(arrays, [spec.params[i].mode != "in" for i in positions])
-        narrow = all(a.form.narrow for a in arrays)
+        narrow = all(a.spec_class.narrow for a in arrays)
         args: list[ArrayArg | ScalarArg | ConstArg] = []
         for param, value in zip(spec.params, values, strict=True):
             if param.kind == "array":
-                args.append(ArrayArg(value.dtype, len(value.shape), value.form.contiguous, restrict))
+                args.append(ArrayArg(value.dtype, len(value.shape), value.spec_class.contiguous, restrict))
             elif param.kind == "scalar":
                 args.append(ScalarArg(_scalar_dtype(param.dtype, value, bound)))
             else:
                 args.append(ConstArg(value))
-        debug = self._debug if self._debug is not None else bool(switch("VKJIT_DEBUG"))
+        debug = self._debug if self._debug is not None else bool(boolean_setting("VKJIT_DEBUG"))
         checked = debug or (self._debug is None and device.caps.kind in ("cpu", "llvm-cpu", "interpreter"))
-        sanitize = sanitizer_reports.wanted_checks() if self._sanitize is None else self._sanitize
+        sanitize = sanitizer_reports.current_checks() if self._sanitize is None else self._sanitize
         limits = device.caps.max_groups
         return Signature(
             args=tuple(args),
             local_size=local,
             narrow=narrow,
             aligned=device.caps.kind not in ("llvm-cpu", "interpreter")  # those make no use of it
-            and all(a.form.aligned for a in arrays),
-            backward=any(a.form.backward for a in arrays),
+            and all(a.spec_class.aligned for a in arrays),
+            backward=any(a.spec_class.backward for a in arrays),
             cut=any(g > limit for g, limit in zip(grid, limits, strict=True)),
             strict=self._strict,
             fast_math=self._fast_math,
@@ -560,7 +571,7 @@ class Kernel(Tunable):
         missing = [i for i, value in enumerate(given) if value is MISSING]
         values = dict(enumerate(given)) | dict(zip(missing, result if len(missing) > 1 else (result,), strict=False))
         if self._cost is not None:
-            stated = self._cost({p.name: seen(values.get(i)) for i, p in enumerate(self.spec.params)})
+            stated = self._cost({p.name: describe_argument(values.get(i)) for i, p in enumerate(self.spec.params)})
             for listener in list(host_spans.listeners):
                 listener.stated(self.name, stated)
         return result

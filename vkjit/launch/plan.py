@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..backends.vulkan.runtime import trampoline
-from ..backends.vulkan.runtime.fast_path.fast_path import DirectEntry, DirectLaunch
+from ..backends.vulkan.runtime.fast_path.fast_path import DirectEntry, FastLaunch
 from ..dtypes import DType
 from ..errors import ArgumentError
 from ..frontend import ArrayArg, Signature
@@ -43,7 +43,7 @@ Grid = tuple[int, int, int]
 _linked: list[Any] = []
 """Code that stays for good."""
 
-MOST_INVOCATIONS = 2**63 - 1
+MAX_INVOCATIONS = 2**63 - 1
 """Of a launch: ids are signed and have 64 bits."""
 
 CAP_MARGIN = 64
@@ -175,7 +175,7 @@ class LaunchPlan:
     def _check_parts(self, groups: Grid, limits: Grid) -> None:
         """Refuses what can't be cut right, before a part runs."""
         local = self.artifact.local_size
-        if math.prod(groups) * math.prod(local) > MOST_INVOCATIONS:
+        if math.prod(groups) * math.prod(local) > MAX_INVOCATIONS:
             raise ArgumentError(
                 f"{self.artifact.name}: a grid of {groups} workgroups of {math.prod(local)} has more than 2^63 - 1 "
                 "invocations, so that ids don't fit vk.index: launch fewer, and have each do more in a loop"
@@ -200,7 +200,7 @@ class LaunchPlan:
             self._read_args, self._write_args,
         )  # fmt: skip
 
-    def direct(self, launch: DirectLaunch) -> DirectEntry | None:
+    def direct(self, launch: FastLaunch) -> DirectEntry | None:
         """The device's short way for this launch, where there is one and each launch is one dispatch of this very code."""
         return self.device.direct(self.kernel, launch) if self.is_single else None
 

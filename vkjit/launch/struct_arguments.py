@@ -24,19 +24,19 @@ from . import bind
 from .bind import MISSING
 
 __all__ = [
-    "TakenApart",
+    "SplitStruct",
     "expand_values",
-    "hand_back",
     "make_record",
-    "numbers_of",
+    "results_of_launch",
+    "scalars_of",
     "struct_dtype",
-    "typed",
     "user_values",
+    "view_packed_floats",
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class TakenApart:
+class SplitStruct:
     """A struct, vector or array of structs split into components, in the order of `frontend.composites`. `shape` is the
     shape of the array of structs.
     """
@@ -118,7 +118,7 @@ def _shape_of(spec: KernelSpec, composite: Composite, values: list[Any]) -> tupl
     """Return the shape of an omitted Out of structs, from the dimension names that the other arrays bind."""
     shapes = {i: np.shape(v) for i, v in enumerate(values) if spec.params[i].kind == "array" and v is not MISSING}
     dims = composite.parameter.dims
-    shape = None if dims is None else dims.evaluate(bind.match_dims(spec, shapes))
+    shape = None if dims is None else dims.evaluate(bind.bind_dims(spec, shapes))
     if shape is None:
         name = composite.parameter.name
         raise ArgumentError(
@@ -131,10 +131,10 @@ def _parts(spec: KernelSpec, composite: Composite, value: Any) -> list[Any]:
     """Return the kernel arguments for one struct, vector, or array of them."""
     parameter, element = composite.parameter, composite.parameter.element
     what = f"argument {parameter.name} of {spec.name}()"
-    if isinstance(value, TakenApart):
+    if isinstance(value, SplitStruct):
         return list(value.parts)
     if parameter.kind == "scalar":
-        return numbers_of(what, element, value)
+        return scalars_of(what, element, value)
     if isinstance(element, VectorType):
         if value is not MISSING and tuple(getattr(value, "shape", ()))[-1:] != (element.size,):
             shape = getattr(value, "shape", type(value).__name__)
@@ -161,7 +161,7 @@ def _bits(what: str, kind: PackedFloat, value: Any) -> Any:
     return value.view(np.uint8)
 
 
-def typed(spec: KernelSpec, results: dict[int, Any]) -> dict[int, Any]:
+def view_packed_floats(spec: KernelSpec, results: dict[int, Any]) -> dict[int, Any]:
     """Return the launch results, with packed floats viewed as their ml_dtypes type if that package is loaded."""
     package = sys.modules.get("ml_dtypes")
     for composite in spec.composites if package is not None else ():
@@ -206,7 +206,7 @@ def _check(what: str, kind: object, found: np.dtype[Any], path: str) -> None:
         )
 
 
-def numbers_of(what: str, element: object, value: Any) -> list[Any]:
+def scalars_of(what: str, element: object, value: Any) -> list[Any]:
     """Return the scalar components of a struct or vector that is passed by value."""
     if isinstance(element, StructType):
         names = value.dtype.names if isinstance(value, (np.void, np.ndarray)) and np.ndim(value) == 0 else None
@@ -219,7 +219,7 @@ def numbers_of(what: str, element: object, value: Any) -> list[Any]:
             )
         kinds = fields_of(element)
         return [
-            n for name, item in zip(kinds, items, strict=True) for n in numbers_of(f"{what}, {name}", kinds[name], item)
+            n for name, item in zip(kinds, items, strict=True) for n in scalars_of(f"{what}, {name}", kinds[name], item)
         ]
     shape = leaves_of(element)[0].shape
     if not shape:
@@ -245,7 +245,7 @@ def user_values(
     return [by_name.get(p.name, own) for p, own in zip(original.params, given, strict=True)]
 
 
-def hand_back(results: dict[int, Any]) -> Any:
+def results_of_launch(results: dict[int, Any]) -> Any:
     """Return the results of a launch in parameter order: a tuple, the value itself if there is one, None if there is
     none.
     """

@@ -19,7 +19,7 @@ from ..tensor.ops.products import cross as _cross
 from ..tensor.ops.reductions import Dims, amax, amin, norm, sum
 from ..tensor.ops.views import axis_of, diagonal as _diagonal, expand, reshape
 from ..tensor.outputs import with_out as _with_out
-from ..tensor.precision import widened
+from ..tensor.precision import computed_in_f32
 from ..tensor.tensor import Tensor
 
 __all__ = [
@@ -37,7 +37,7 @@ def diagonal(x: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> T
     return _diagonal(x, offset, dim1, dim2)
 
 
-@widened
+@computed_in_f32
 def vecdot(x: Any, y: Any, *, dim: int = -1) -> Tensor:
     """Return the dot product along an axis, with the other axes broadcast."""
     product = x * y
@@ -103,7 +103,7 @@ def _product(parts: list[Tensor], cuts: dict[tuple[int, int], int], i: int, j: i
     return matmul(_product(parts, cuts, i, k), _product(parts, cuts, k + 1, j))
 
 
-@widened
+@computed_in_f32
 def matrix_power(x: Any, n: int) -> Tensor:
     """Return the n-th power of square matrices by repeated squaring. Raises ArgumentError for negative n."""
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
@@ -123,7 +123,7 @@ def matrix_power(x: Any, n: int) -> Tensor:
     return result  # type: ignore[return-value]  # n > 0 here
 
 
-@widened
+@computed_in_f32
 def vander(x: Any, *, N: int | None = None) -> Tensor:
     """Return the powers 0 to N - 1 of each element as a new last axis; N defaults to the size of the last axis."""
     x = reshape(x, 1) if x.ndim == 0 else x

@@ -147,7 +147,7 @@ def _encoded(value: Any, place: str, owner: Module) -> Any:
 
 def _encoded_tensor(value: Tensor, place: str, owner: Module) -> Any:
     """Encode shape and type. The values belong to the state, so the tensor must be part of it."""
-    kept = [*owner._parameters.values(), *(b for n, b in owner._buffers.items() if n not in owner._transient)]
+    kept = [*owner._parameters.values(), *(b for n, b in owner._buffers.items() if n not in owner._non_persistent)]
     if not any(t is value for t in kept):
         raise ArgumentError(
             f"{place}: a tensor that is no parameter or persistent buffer of its module has no place to be"
@@ -169,7 +169,7 @@ def _encoded_mapping(value: Mapping[Any, Any], place: str, owner: Module) -> dic
 def _members(model: Module) -> Iterator[tuple[str, Tensor]]:
     """Yield all parameters and buffers; shared ones under each of their names."""
     for place, owner in model.named_modules(remove_duplicate=False):
-        owner._settle()
+        owner._flush_cached_buffers()
         for registry in (owner._parameters, owner._buffers):
             for name, tensor in registry.items():
                 if tensor is not None:

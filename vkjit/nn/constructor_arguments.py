@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from ..dtypes import DType
     from .modules.module import Module
 
-__all__ = ["arguments_of", "dtype_of"]
+__all__ = ["constructor_arguments_of", "dtype_of"]
 
 
-def arguments_of(module: Module) -> dict[str, Any]:
+def constructor_arguments_of(module: Module) -> dict[str, Any]:
     """Return the constructor's arguments by name, each from the attribute of the same name.
 
     A bool argument whose attribute is a tensor or None (such as "bias") becomes True if the tensor exists. "dtype"

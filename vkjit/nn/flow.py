@@ -14,7 +14,7 @@ from typing import Any
 from ..tensor.autograd.mode import no_grad, state
 from ..tensor.tensor import Tensor
 from .modules.module import Module
-from .summary import shown_size, table
+from .summary import format_size, format_table
 
 __all__ = ["Flow", "FlowRow", "flow"]
 
@@ -57,10 +57,10 @@ class Flow:
         lines = [["layer", "operation", "takes", "gives", "live"]]
         for row in self.rows:
             gives = ", ".join(f"{name} {dtype} {shape}" for name, shape, dtype in row.gives)
-            lines.append([row.layer, row.operation, ", ".join(row.takes), gives, shown_size(row.live_nbytes)])
-        text = table(lines)
+            lines.append([row.layer, row.operation, ", ".join(row.takes), gives, format_size(row.live_nbytes)])
+        text = format_table(lines)
         return "\n".join(
-            [*text, f"gives {', '.join(self.results) or 'no tensor'}; peak {shown_size(self.peak_nbytes)}"]
+            [*text, f"gives {', '.join(self.results) or 'no tensor'}; peak {format_size(self.peak_nbytes)}"]
         )
 
 
@@ -76,7 +76,7 @@ def _tensors(value: Any) -> Iterator[Tensor]:
             yield from _tensors(item)
 
 
-class _Watcher:
+class _Recorder:
     """Recorder that names tensors and logs operations. It keeps all tensors alive, so that their ids aren't reused."""
 
     def __init__(self, model: Module, inputs: Any) -> None:
@@ -105,11 +105,11 @@ class _Watcher:
     def __call__(self, name: str, call: Callable[..., Any], args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """Run an operation and log it; operations that it calls internally aren't logged."""
         takes = tuple(self.name(t) for t in (*_tensors(args), *_tensors(params)))
-        state.watch = None
+        state.interceptor = None
         try:
             result = call(*args, **params)
         finally:
-            state.watch = self
+            state.interceptor = self
         gives = tuple(_tensors(result))
         for tensor in gives:
             self._call(tensor, f"t{self._count}")
@@ -139,21 +139,21 @@ def _place(tensor: Tensor) -> Any:
 
 
 @contextmanager
-def _watching(model: Module, watcher: _Watcher) -> Iterator[None]:
+def _recording(model: Module, watcher: _Recorder) -> Iterator[None]:
     """Within the block, the model is in inference mode, and its layers and operations are reported to the watcher."""
     modes = [(module, module.training) for module in model.modules()]
     handles = []
     for name, module in model.named_modules():
         handles.append(module.register_forward_pre_hook(lambda *_, name=name: watcher.layers.append(name)))
         handles.append(module.register_forward_hook(lambda *_: (watcher.layers.pop(), None)[1]))
-    saved = state.watch
+    saved = state.interceptor
     try:
         model.eval()
         with no_grad():
-            state.watch = watcher
+            state.interceptor = watcher
             yield
     finally:
-        state.watch = saved
+        state.interceptor = saved
         for handle in handles:
             handle.remove()
         for module, training in modes:
@@ -162,8 +162,8 @@ def _watching(model: Module, watcher: _Watcher) -> Iterator[None]:
 
 def flow(model: Module, *inputs: Any, **options: Any) -> Flow:
     """Trace one call of a model: one row per operation."""
-    watcher = _Watcher(model, (inputs, options))
-    with _watching(model, watcher):
+    watcher = _Recorder(model, (inputs, options))
+    with _recording(model, watcher):
         result = model(*inputs, **options)
     results = tuple(watcher.name(t) for t in _tensors(result))
     return Flow(tuple(watcher.rows(results)), results)

@@ -65,7 +65,7 @@ def materialize(module: Module, device: Device, state: Mapping[str, Any] | None)
         helpless = [name for name, (owner, _) in waiting.items() if not hasattr(owner, "reset_parameters")]
     else:
         helpless = [
-            name for name, (owner, part) in waiting.items() if name not in state and part not in owner._transient
+            name for name, (owner, part) in waiting.items() if name not in state and part not in owner._non_persistent
         ]
     if helpless:
         source = "its module has no reset_parameters()" if state is None else "the state lacks it"

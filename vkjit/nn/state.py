@@ -31,9 +31,9 @@ def _members(module: Module) -> Iterator[tuple[str, Tensor]]:
     names.
     """
     for place, owner in module.named_modules(remove_duplicate=False):
-        owner._settle()
+        owner._flush_cached_buffers()
         own: dict[str, Any] = dict(owner._parameters)
-        own.update((name, b) for name, b in owner._buffers.items() if name not in owner._transient)
+        own.update((name, b) for name, b in owner._buffers.items() if name not in owner._non_persistent)
         for name, tensor in own.items():
             if tensor is not None:
                 yield (f"{place}.{name}" if place else name), tensor
@@ -77,9 +77,9 @@ def load(module: Module, state: Mapping[str, Any], strict: bool, assign: bool = 
         for name, value in values.items()
         if members[name].shape != tuple(value.shape)
     ]
-    problems = _listed("missing from the state", missing if strict else [])
-    problems += _listed("unexpected in the state", unexpected if strict else [])
-    problems += _listed("of another shape", mismatched)
+    problems = _report_lines("missing from the state", missing if strict else [])
+    problems += _report_lines("unexpected in the state", unexpected if strict else [])
+    problems += _report_lines("of another shape", mismatched)
     if problems:
         advice = "" if mismatched else "\npass strict=False to load what is there"
         raise ArgumentError(f"the state doesn't fit {type(module).__name__}:\n" + "\n".join(problems) + advice)
@@ -92,7 +92,7 @@ def load(module: Module, state: Mapping[str, Any], strict: bool, assign: bool = 
     return Incompatible(missing, unexpected)
 
 
-def _listed(title: str, names: list[str]) -> list[str]:
+def _report_lines(title: str, names: list[str]) -> list[str]:
     return [f"  {len(names)} {title}:", *(f"    {name}" for name in names)] if names else []
 
 

@@ -16,11 +16,11 @@ from ..tensor.autograd.mode import no_grad
 from ..tensor.tensor import Tensor
 from .modules.module import Module
 
-__all__ = ["LayerRow", "Summary", "Values", "summary"]
+__all__ = ["LayerRow", "OutputStatistics", "Summary", "summary"]
 
 
 @dataclass(frozen=True, slots=True)
-class Values:
+class OutputStatistics:
     """Statistics of a layer's output: mean, standard deviation, minimum and maximum of the finite elements, and the
     number of others.
     """
@@ -47,7 +47,7 @@ class LayerRow:
     nbytes: int
     """Bytes of its own parameters and buffers."""
     result_nbytes: int
-    values: Values | None = None
+    values: OutputStatistics | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +87,14 @@ class Summary:
             label = f"{'  ' * row.depth}{row.kind}" + (f" ({row.name.rpartition('.')[2]})" if row.name else "")
             line = [label, "" if row.shape is None else str(row.shape), f"{row.parameters:,}" if row.parameters else ""]
             lines.append(line + (_shown(row.values) if with_values else []))
-        text = table(lines)
-        text.append(f"{self.parameters:,} parameters, {self.trainable:,} of them trainable, {shown_size(self.nbytes)}")
+        text = format_table(lines)
+        text.append(f"{self.parameters:,} parameters, {self.trainable:,} of them trainable, {format_size(self.nbytes)}")
         if self.result_nbytes:
-            text.append(f"results of the layers: {shown_size(self.result_nbytes)}")
+            text.append(f"results of the layers: {format_size(self.result_nbytes)}")
         return "\n".join(text)
 
 
-def table(lines: list[list[str]]) -> list[str]:
+def format_table(lines: list[list[str]]) -> list[str]:
     """Format rows of cells as aligned lines of text, with the first row underlined."""
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
@@ -102,14 +102,14 @@ def table(lines: list[list[str]]) -> list[str]:
     return text
 
 
-def _shown(values: Values | None) -> list[str]:
+def _shown(values: OutputStatistics | None) -> list[str]:
     if values is None:
         return ["", "", ""]
     bad = f", {values.not_finite} not finite" if values.not_finite else ""
     return [f"{values.mean:.4g}", f"{values.deviation:.4g}", f"{values.least:.4g} to {values.most:.4g}{bad}"]
 
 
-def shown_size(nbytes: int) -> str:
+def format_size(nbytes: int) -> str:
     """Format a byte count with four significant digits and a unit."""
     power = min(max(nbytes.bit_length() - 1, 0) // 10, 4)
     return f"{nbytes / 1024**power:.4g} {('bytes', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
@@ -122,12 +122,12 @@ def _first_tensor(result: Any) -> Tensor | None:
     return next((tensor for item in items if (tensor := _first_tensor(item)) is not None), None)
 
 
-def _values_of(tensor: Tensor) -> Values:
+def _values_of(tensor: Tensor) -> OutputStatistics:
     values = np.asarray(tensor.detach().numpy(), np.float64)
     finite = values[np.isfinite(values)]
     if not finite.size:
-        return Values(math.nan, math.nan, math.nan, math.nan, values.size)
-    return Values(
+        return OutputStatistics(math.nan, math.nan, math.nan, math.nan, values.size)
+    return OutputStatistics(
         float(finite.mean()), float(finite.std()), float(finite.min()), float(finite.max()), values.size - finite.size
     )
 

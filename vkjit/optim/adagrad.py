@@ -9,8 +9,8 @@ from ..errors import ArgumentError
 from ..stdlib.optim import rules
 from ..tensor.ops import creation
 from ..tensor.tensor import Tensor
-from .adam import counted
-from .multi_tensor import Plan
+from .adam import count_step
+from .multi_tensor import UpdatePlan
 from .optimizer import Group, Optimizer
 
 __all__ = ["Adadelta", "Adagrad"]
@@ -46,12 +46,12 @@ class Adagrad(Optimizer):
             if not group[name] >= 0:
                 raise ArgumentError(f"Adagrad: {name} is at least 0, found {group[name]!r}")
 
-    def _plan(self, parameter: Tensor, state: dict[str, Any], group: Group) -> Plan:
+    def _plan(self, parameter: Tensor, state: dict[str, Any], group: Group) -> UpdatePlan:
         if "sum" not in state:
             state["sum"] = creation.full_like(parameter, float(group["initial_accumulator_value"]))
-        step = counted(parameter, state, ("sum",))
+        step = count_step(parameter, state, ("sum",))
         rate = group["lr"] / (1 + (step - 1) * group["lr_decay"])
-        return Plan(rules.adagrad, ("sum",), (rate, group["eps"], group["weight_decay"]))
+        return UpdatePlan(rules.adagrad, ("sum",), (rate, group["eps"], group["weight_decay"]))
 
 
 class Adadelta(Optimizer):
@@ -77,8 +77,8 @@ class Adadelta(Optimizer):
         if not 0 <= group["rho"] <= 1:
             raise ArgumentError(f"Adadelta: rho lies in [0, 1], found {group['rho']!r}")
 
-    def _plan(self, parameter: Tensor, state: dict[str, Any], group: Group) -> Plan:
+    def _plan(self, parameter: Tensor, state: dict[str, Any], group: Group) -> UpdatePlan:
         names = ("square_avg", "acc_delta")
-        counted(parameter, state, names)
+        count_step(parameter, state, names)
         rho = group["rho"]
-        return Plan(rules.adadelta, names, (group["lr"], rho, 1 - rho, group["eps"], group["weight_decay"]))
+        return UpdatePlan(rules.adadelta, names, (group["lr"], rho, 1 - rho, group["eps"], group["weight_decay"]))

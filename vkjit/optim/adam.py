@@ -9,15 +9,15 @@ from typing import Any
 from ..stdlib.optim import rules
 from ..tensor.ops import creation
 from ..tensor.tensor import Tensor
-from .multi_tensor import Plan
+from .multi_tensor import UpdatePlan
 from .optimizer import Group, Optimizer
 
-__all__ = ["Adam", "AdamW", "Adamax", "NAdam", "RAdam", "counted"]
+__all__ = ["Adam", "AdamW", "Adamax", "NAdam", "RAdam", "count_step"]
 
 MEANS = ("exp_avg", "exp_avg_sq")
 
 
-def counted(parameter: Tensor, state: dict[str, Any], names: tuple[str, ...], **numbers: Any) -> int:
+def count_step(parameter: Tensor, state: dict[str, Any], names: tuple[str, ...], **numbers: Any) -> int:
     """Increment the parameter's step count and return it.
 
     Missing state is created: zero tensors for `names`, and on the first step the values in `numbers`.
@@ -59,15 +59,15 @@ class Adam(Optimizer):
         }  # fmt: skip
         super().__init__(params, options)
 
-    def _plan(self, parameter: Tensor, state: dict[str, Any], group: Group) -> Plan:
+    def _plan(self, parameter: Tensor, state: dict[str, Any], group: Group) -> UpdatePlan:
         names = (*MEANS, "max_exp_avg_sq") if group["amsgrad"] else MEANS
-        step = counted(parameter, state, names)
+        step = count_step(parameter, state, names)
         (beta1, beta2), rate, decay = group["betas"], group["lr"], group["weight_decay"]
         numbers = (
             rate / (1 - beta1**step), 1 - beta1, beta2, 1 - beta2, group["eps"], decay, 1 - rate * decay,
             math.sqrt(1 - beta2**step),
         )  # fmt: skip
-        return Plan(rules.adam, names, numbers, (group["decoupled_weight_decay"], group["amsgrad"]))
+        return UpdatePlan(rules.adam, names, numbers, (group["decoupled_weight_decay"], group["amsgrad"]))
 
 
 class AdamW(Adam):
@@ -104,12 +104,12 @@ class Adamax(Optimizer):
             params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
         )
 
-    def _plan(self, parameter: Tensor, state: dict[str, Any], group: Group) -> Plan:
+    def _plan(self, parameter: Tensor, state: dict[str, Any], group: Group) -> UpdatePlan:
         names = ("exp_avg", "exp_inf")
-        step = counted(parameter, state, names)
+        step = count_step(parameter, state, names)
         beta1, beta2 = group["betas"]
         numbers = (group["lr"] / (1 - beta1**step), 1 - beta1, beta2, group["eps"], group["weight_decay"])
-        return Plan(rules.adamax, names, numbers)
+        return UpdatePlan(rules.adamax, names, numbers)
 
 
 class NAdam(Optimizer):
@@ -136,8 +136,8 @@ class NAdam(Optimizer):
         }  # fmt: skip
         super().__init__(params, options)
 
-    def _plan(self, parameter: Tensor, state: dict[str, Any], group: Group) -> Plan:
-        step = counted(parameter, state, MEANS, mu_product=1.0)
+    def _plan(self, parameter: Tensor, state: dict[str, Any], group: Group) -> UpdatePlan:
+        step = count_step(parameter, state, MEANS, mu_product=1.0)
         (beta1, beta2), rate, decay = group["betas"], group["lr"], group["weight_decay"]
         now, following = (beta1 * (1 - 0.5 * 0.96 ** (s * group["momentum_decay"])) for s in (step, step + 1))
         product = state["mu_product"] = float(state["mu_product"]) * now
@@ -147,7 +147,7 @@ class NAdam(Optimizer):
             1 - rate * decay if decoupled else decay, rate * following / (1 - product * following),
             math.sqrt(1 - beta2**step),
         )  # fmt: skip
-        return Plan(rules.nadam, MEANS, numbers, (decoupled,))
+        return UpdatePlan(rules.nadam, MEANS, numbers, (decoupled,))
 
 
 class RAdam(Optimizer):
@@ -172,8 +172,8 @@ class RAdam(Optimizer):
         }  # fmt: skip
         super().__init__(params, options)
 
-    def _plan(self, parameter: Tensor, state: dict[str, Any], group: Group) -> Plan:
-        step = counted(parameter, state, MEANS)
+    def _plan(self, parameter: Tensor, state: dict[str, Any], group: Group) -> UpdatePlan:
+        step = count_step(parameter, state, MEANS)
         (beta1, beta2), rate, decay = group["betas"], group["lr"], group["weight_decay"]
         decoupled = group["decoupled_weight_decay"]
         most = 2 / (1 - beta2) - 1
@@ -186,4 +186,4 @@ class RAdam(Optimizer):
             rate / (1 - beta1**step), 1 - beta1, beta2, 1 - beta2, group["eps"],
             1 - rate * decay if decoupled else decay, factor, math.sqrt(1 - beta2**step),
         )  # fmt: skip
-        return Plan(rules.radam, MEANS, numbers, (decoupled, rectified))
+        return UpdatePlan(rules.radam, MEANS, numbers, (decoupled, rectified))

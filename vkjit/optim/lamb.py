@@ -13,8 +13,8 @@ from ..stdlib.optim import rules
 from ..tensor.autograd.mode import no_grad
 from ..tensor.ops import arithmetic, creation
 from ..tensor.tensor import Tensor
-from .adam import counted
-from .multi_tensor import Plan
+from .adam import count_step
+from .multi_tensor import UpdatePlan
 from .optimizer import Group, Optimizer
 
 __all__ = ["LAMB"]
@@ -43,15 +43,15 @@ class LAMB(Optimizer):
         self._rates: dict[str, Tensor] = {}
         """By device and type: the learning rate that a captured step reads."""
 
-    def _plan(self, parameter: Tensor, state: dict[str, Any], group: Group) -> Plan:
+    def _plan(self, parameter: Tensor, state: dict[str, Any], group: Group) -> UpdatePlan:
         names = ("exp_avg", "exp_avg_sq", "update")
-        step = counted(parameter, state, names)
+        step = count_step(parameter, state, names)
         beta1, beta2 = group["betas"]
         numbers = (
             1 / (1 - beta1**step), 1 - beta1, beta2, 1 - beta2, group["eps"], group["weight_decay"],
             math.sqrt(1 - beta2**step),
         )  # fmt: skip
-        return Plan(rules.lamb, names, numbers)
+        return UpdatePlan(rules.lamb, names, numbers)
 
     def advance(self, graph: Any) -> dict[str, Any]:
         """Extend `Optimizer.advance`: also update the learning rate that the captured step reads on the device."""

@@ -7,8 +7,8 @@ from typing import Any
 
 from ..stdlib.optim import rules
 from ..tensor.tensor import Tensor
-from .adam import counted
-from .multi_tensor import Plan
+from .adam import count_step
+from .multi_tensor import UpdatePlan
 from .optimizer import Group, Optimizer
 
 __all__ = ["Lion"]
@@ -31,8 +31,8 @@ class Lion(Optimizer):
     ) -> None:
         super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay, "maximize": maximize})
 
-    def _plan(self, parameter: Tensor, state: dict[str, Any], group: Group) -> Plan:
-        counted(parameter, state, ("exp_avg",))
+    def _plan(self, parameter: Tensor, state: dict[str, Any], group: Group) -> UpdatePlan:
+        count_step(parameter, state, ("exp_avg",))
         beta1, beta2 = group["betas"]
         numbers = (group["lr"], beta1, 1 - beta1, beta2, 1 - beta2, 1 - group["lr"] * group["weight_decay"])
-        return Plan(rules.lion, ("exp_avg",), numbers)
+        return UpdatePlan(rules.lion, ("exp_avg",), numbers)

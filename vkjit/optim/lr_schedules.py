@@ -70,7 +70,7 @@ class LRScheduler:
         return self.rate(epoch, self.base_lrs[number])
 
     def _join(self) -> None:
-        """Adopt parameter groups that have been added to the optimizer since."""
+        """Start to schedule parameter groups that were added to the optimizer after the scheduler was created."""
         for group in self.optimizer.param_groups[len(self.base_lrs) :]:
             group.setdefault("initial_lr", group["lr"])
             self.base_lrs.append(group["initial_lr"])
@@ -92,13 +92,13 @@ class LRScheduler:
         self._left[number] = group["lr"]
 
     def restart(self, epoch: float) -> None:
-        """Go to step `epoch` and discard changes to the rates by others."""
+        """Go to step `epoch` and discard changes of the rates made outside this scheduler."""
         for group, base in zip(self.optimizer.param_groups, self.base_lrs, strict=False):
             group["lr"] = base
         self._place(epoch)
 
     def _place(self, epoch: float) -> None:
-        """Go to step `epoch` from rates that others may have changed."""
+        """Go to step `epoch`, starting from the current rates, which may have been changed outside this scheduler."""
         self.last_epoch = epoch
         for number, base in enumerate(self.base_lrs):
             self._left[number], self._shared[number] = base, False

@@ -85,7 +85,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         return self.eta_min + (base - self.eta_min) * (1 + math.cos(math.pi * epoch / period)) / 2
 
 
-class _Cycle(LRScheduler):
+class _MomentumCycle(LRScheduler):
     """A scheduler that cycles momentum (the first of betas for Adam-like optimizers) inversely to the rate."""
 
     chains = False
@@ -125,7 +125,7 @@ class _Cycle(LRScheduler):
             group["momentum"] = now
 
 
-class CyclicLR(_Cycle):
+class CyclicLR(_MomentumCycle):
     """Cyclical learning rate (Smith, 2017): linearly from base_lr to max_lr in step_size_up steps and back in
     step_size_down.
 
@@ -185,7 +185,7 @@ class CyclicLR(_Cycle):
         return float(high - (high - low) * self._height(epoch))
 
 
-class OneCycleLR(_Cycle):
+class OneCycleLR(_MomentumCycle):
     """One-cycle policy (Smith and Topin, 2019): from max_lr / div_factor up to max_lr, then down to initial rate /
     final_div_factor.
 
@@ -259,7 +259,7 @@ class OneCycleLR(_Cycle):
         return self._value(epoch, self._phases(high, low, high))
 
 
-class _Made(LRScheduler):
+class _Composite(LRScheduler):
     """A scheduler composed of others."""
 
     def _take(self, optimizer: Optimizer, schedulers: Sequence[LRScheduler]) -> None:
@@ -296,7 +296,7 @@ class _Made(LRScheduler):
         self._resume(state_dict.get("rates"))
 
 
-class SequentialLR(_Made):
+class SequentialLR(_Composite):
     """Schedulers one after the other: the i-th takes over at step milestones[i - 1], which counts as its step 0."""
 
     def __init__(self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int]) -> None:
@@ -329,7 +329,7 @@ class SequentialLR(_Made):
             self.schedulers[number].step()
 
 
-class ChainedScheduler(_Made):
+class ChainedScheduler(_Composite):
     """Several schedulers applied in sequence at each step, so that their factors multiply."""
 
     def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None) -> None:

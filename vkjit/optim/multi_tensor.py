@@ -1,6 +1,6 @@
 """Multi-tensor optimizer steps: on a GPU up to eight tensors are updated per launch, with their states concatenated.
 
-The parameters of a launch have gradients and the same `Plan`. The first time tensors are updated together, their states
+The parameters of a launch have gradients and the same `UpdatePlan`. The first time tensors are updated together, their states
 are moved into one allocation per kind of state; they remain separate tensors, views into it. The launch arguments of a
 set of tensors are cached and validated by identity at the next step.
 """
@@ -19,27 +19,27 @@ from ..errors import ArgumentError
 from ..runtime.capture import is_capturing
 from ..runtime.device import DeviceArray, contiguous_strides
 from ..stdlib.optim import optimizers
-from ..stdlib.partial_sums import dense, flat
+from ..stdlib.partial_sums import flattened, is_dense
 from ..tensor.ops import creation
 from ..tensor.ops.copies import contiguous
 from ..tensor.tensor import Tensor
 
-__all__ = ["Batches", "Plan"]
+__all__ = ["BatchCache", "UpdatePlan"]
 
-MOST_ELEMENTS = 2**31 - 2**10
+MAX_ELEMENTS = 2**31 - 2**10
 """Maximum total number of elements of the tensors in one launch: indices are i32."""
 
 States = Mapping[Tensor, dict[str, Any]]
 
 
-class Plan(NamedTuple):
+class UpdatePlan(NamedTuple):
     """An update: the rule of `stdlib.optim.rules`, the names of the states it changes, its hyperparameters and
     flags.
     """
 
     rule: Any
     states: tuple[str, ...]
-    numbers: tuple[float, ...]
+    hyperparameters: tuple[float, ...]
     flags: tuple[bool, ...] = ()
 
 
@@ -49,7 +49,7 @@ class _Batch:
 
     arrays: list[DeviceArray]
     states: list[Tensor]
-    ready: optimizers.Tensors
+    ready: optimizers.TensorBatch
 
     def fits(self, parameters: Sequence[Tensor], states: list[Tensor]) -> bool:
         """True if no array or state has been replaced since."""
@@ -58,42 +58,42 @@ class _Batch:
         )
 
 
-class Batches:
+class BatchCache:
     """Cache of an optimizer's batches, keyed by parameters."""
 
     def __init__(self) -> None:
         self._known: dict[Any, _Batch] = {}
 
-    def __deepcopy__(self, _: Any) -> Batches:
-        return Batches()
+    def __deepcopy__(self, _: Any) -> BatchCache:
+        return BatchCache()
 
-    def run(self, group: int, plan: Plan, parameters: Sequence[Tensor], state: States, negate: bool) -> None:
+    def run(self, group: int, plan: UpdatePlan, parameters: Sequence[Tensor], state: States, negate: bool) -> None:
         """Update all parameters. Each has a gradient and the states named by the plan."""
-        if len(parameters) == 1 or not optimizers.worth_merging(parameters[0].device):
+        if len(parameters) == 1 or not optimizers.prefers_multi_tensor(parameters[0].device):
             for parameter in parameters:
-                _alone(plan, parameter, state[parameter], negate)
+                _step_one(plan, parameter, state[parameter], negate)
             return
         alike: dict[Any, list[Tensor]] = {}
         for parameter in parameters:
             gradient = parameter.meta.grad
             assert gradient is not None
             array = parameter._array
-            if not dense(array) or array.device is not gradient.device:
-                _alone(plan, parameter, state[parameter], negate)
+            if not is_dense(array) or array.device is not gradient.device:
+                _step_one(plan, parameter, state[parameter], negate)
             elif 0 not in array.shape:
                 kinds = tuple(state[parameter][name].dtype for name in plan.states)
                 key = (array.device, array.dtype, gradient.dtype, kinds)
                 alike.setdefault(key, []).append(parameter)
         for tensors in alike.values():
-            for first in range(0, len(tensors), optimizers.MOST_TENSORS):
-                some = tensors[first : first + optimizers.MOST_TENSORS]
-                if sum(p.numel() for p in some) <= MOST_ELEMENTS:
+            for first in range(0, len(tensors), optimizers.MAX_TENSORS):
+                some = tensors[first : first + optimizers.MAX_TENSORS]
+                if sum(p.numel() for p in some) <= MAX_ELEMENTS:
                     self._together(group, plan, some, state, negate)
                     continue
                 for parameter in some:
-                    _alone(plan, parameter, state[parameter], negate)
+                    _step_one(plan, parameter, state[parameter], negate)
 
-    def _together(self, group: int, plan: Plan, parameters: list[Tensor], state: States, negate: bool) -> None:
+    def _together(self, group: int, plan: UpdatePlan, parameters: list[Tensor], state: States, negate: bool) -> None:
         first: Any = parameters[0].meta.grad
         key = (group, plan.states, first.dtype, *map(id, parameters))
         states = [state[p][name] for p in parameters for name in plan.states]
@@ -101,87 +101,91 @@ class Batches:
         if batch is None or not batch.fits(parameters, states):
             if len(self._known) > 1000:  # bounds the cache if sets of tensors keep changing
                 self._known.clear()
-            batch = self._known[key] = _made(plan, parameters, state, first.dtype)
+            batch = self._known[key] = _make_batch(plan, parameters, state, first.dtype)
         gradients = []
         for parameter in parameters:
             gradient: Any = parameter.meta.grad
             array = gradient._array
-            gradients.append(flat(array if dense(array) else contiguous(gradient)._array))
-        optimizers.step_tensors(plan.rule, batch.ready, gradients, plan.numbers, plan.flags, negate=negate)
+            gradients.append(flattened(array if is_dense(array) else contiguous(gradient)._array))
+        optimizers.step_tensors(plan.rule, batch.ready, gradients, plan.hyperparameters, plan.flags, negate=negate)
 
 
-def _alone(plan: Plan, parameter: Tensor, state: dict[str, Any], negate: bool) -> None:
+def _step_one(plan: UpdatePlan, parameter: Tensor, state: dict[str, Any], negate: bool) -> None:
     gradient = parameter.meta.grad
     assert gradient is not None
     arrays = [state[name]._array for name in plan.states]
-    optimizers.step(plan.rule, parameter._array, gradient._array, arrays, plan.numbers, plan.flags, negate=negate)
+    optimizers.step(
+        plan.rule, parameter._array, gradient._array, arrays, plan.hyperparameters, plan.flags, negate=negate
+    )
 
 
-def _made(plan: Plan, parameters: list[Tensor], state: States, gradient: DType) -> _Batch:
+def _make_batch(plan: UpdatePlan, parameters: list[Tensor], state: States, gradient: DType) -> _Batch:
     """Return a batch whose states of each kind share one allocation."""
     sizes = [p.numel() for p in parameters]
     places: list[int] | None = None
-    joined = []
+    combined = []
     for name in plan.states:
         own = [state[p][name] for p in parameters]
-        offsets = _places(own)
+        offsets = _shared_offsets(own)
         if offsets is None or (places is not None and offsets != places):
-            return _made_anew(plan, parameters, state, sizes, gradient)
+            return _make_batch_moving_states(plan, parameters, state, sizes, gradient)
         places = offsets
         array = own[0]._array
         size = max(at + n for at, n in zip(offsets, sizes, strict=True))
-        joined.append(DeviceArray(array.buffer, 0, array.dtype, (size,), (1,)))
-    return _batch(plan, parameters, state, sizes, places or [0] * len(sizes), joined, gradient)
+        combined.append(DeviceArray(array.buffer, 0, array.dtype, (size,), (1,)))
+    return _batch(plan, parameters, state, sizes, places or [0] * len(sizes), combined, gradient)
 
 
-def _places(states: Sequence[Tensor]) -> list[int] | None:
+def _shared_offsets(states: Sequence[Tensor]) -> list[int] | None:
     """Return the offset of each state in their shared allocation, in elements; None if they don't share one."""
     first = states[0]._array
-    if any(s._array.buffer is not first.buffer or not dense(s._array) for s in states):
+    if any(s._array.buffer is not first.buffer or not is_dense(s._array) for s in states):
         return None
     return [s._array.offset // s._array.dtype.itemsize for s in states]
 
 
-def _made_anew(plan: Plan, parameters: list[Tensor], state: States, sizes: list[int], gradient: DType) -> _Batch:
+def _make_batch_moving_states(
+    plan: UpdatePlan, parameters: list[Tensor], state: States, sizes: list[int], gradient: DType
+) -> _Batch:
     """Return a batch after moving the states into new allocations."""
     if is_capturing(parameters[0].device):
         raise ArgumentError(
             "this step would move the optimiser's state inside the captured graph, where each replay takes the old one again: "
             "take an ordinary step with the same parameters before the captured one"
         )
-    starts = _starts(sizes)
-    joined = []
+    starts = _start_offsets(sizes)
+    combined = []
     for name in plan.states:
         own = [state[p][name] for p in parameters]
         whole = creation.empty(sum(sizes), dtype=own[0].dtype, device=own[0].device)._array
-        joined.append(whole)
+        combined.append(whole)
         for parameter, old, start in zip(parameters, own, starts, strict=True):
             shape = parameter.shape
             place = start * whole.dtype.itemsize
             view = Tensor(DeviceArray(whole.buffer, place, whole.dtype, shape, contiguous_strides(shape)))
             view.copy_(old)
             state[parameter][name] = view
-    return _batch(plan, parameters, state, sizes, starts, joined, gradient)
+    return _batch(plan, parameters, state, sizes, starts, combined, gradient)
 
 
-def _starts(sizes: Sequence[int]) -> list[int]:
+def _start_offsets(sizes: Sequence[int]) -> list[int]:
     return [0, *(int(n) for n in np.cumsum(sizes[:-1]))]
 
 
 def _batch(
-    plan: Plan,
+    plan: UpdatePlan,
     parameters: list[Tensor],
     state: States,
     sizes: list[int],
     places: list[int],
-    joined: list[DeviceArray],
+    combined: list[DeviceArray],
     gradient: DType,
 ) -> _Batch:
-    table = np.zeros((2, optimizers.MOST_TENSORS), np.int32)
-    table[0, : len(sizes)], table[1, : len(sizes)] = _starts(sizes), places
+    table = np.zeros((2, optimizers.MAX_TENSORS), np.int32)
+    table[0, : len(sizes)], table[1, : len(sizes)] = _start_offsets(sizes), places
     on = creation.upload(table, dtypes.i32, parameters[0].device)._array
-    arrays = tuple(flat(p._array) for p in parameters)
-    unused = optimizers.unused_arrays(arrays, gradient, joined)
-    ready = optimizers.Tensors(arrays, tuple(joined), on, sum(sizes), unused)
+    arrays = tuple(flattened(p._array) for p in parameters)
+    unused = optimizers.placeholder_arrays(arrays, gradient, combined)
+    ready = optimizers.TensorBatch(arrays, tuple(combined), on, sum(sizes), unused)
     states = [state[p][name] for p in parameters for name in plan.states]
     return _Batch([p._array for p in parameters], states, ready)

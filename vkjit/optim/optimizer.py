@@ -15,7 +15,7 @@ from ..tensor import api as _api  # noqa: F401  # puts the methods on Tensor
 from ..tensor.autograd.mode import enable_grad, no_grad
 from ..tensor.ops import creation
 from ..tensor.tensor import Tensor
-from .multi_tensor import Batches, Plan
+from .multi_tensor import BatchCache, UpdatePlan
 
 __all__ = ["Group", "Optimizer"]
 
@@ -43,8 +43,8 @@ class Optimizer:
         self.defaults = dict(defaults)
         self.param_groups: list[Group] = []
         self.state: dict[Tensor, dict[str, Any]] = {}
-        self._batches = Batches()
-        self._captured: tuple[Plan, list[tuple[Tensor, Group]]] | None = None
+        self._batches = BatchCache()
+        self._captured: tuple[UpdatePlan, list[tuple[Tensor, Group]]] | None = None
         self._ahead: dict[Tensor, dict[str, Any]] | None = None
         """From a captured step until its first replay: the host values of the states before it."""
         given = list(params)
@@ -128,7 +128,7 @@ class Optimizer:
     def _capture_step(self) -> None:
         """Record a step instead of running it; on failure, restore the states."""
         before = {p: dict(state) for p, state in self.state.items()}
-        captured: list[tuple[Plan, list[tuple[Tensor, Group]]]] = []
+        captured: list[tuple[UpdatePlan, list[tuple[Tensor, Group]]]] = []
         try:
             with no_grad():
                 for number, group in enumerate(self.param_groups):
@@ -143,7 +143,7 @@ class Optimizer:
             raise
         self._ahead = {p: _host_values(state) for p, state in before.items()}  # already counted, but not run yet
 
-    def _keep_captured(self, plans: Sequence[tuple[Plan, list[tuple[Tensor, Group]]]]) -> None:
+    def _keep_captured(self, plans: Sequence[tuple[UpdatePlan, list[tuple[Tensor, Group]]]]) -> None:
         if len({plan for plan, _ in plans}) != 1:
             raise ArgumentError(
                 f"this step has {len(plans)} different sets of numbers, expected one: parameters of a captured step are in groups "
@@ -175,14 +175,14 @@ class Optimizer:
             (name, name.rpartition(".n")) for name in graph.arguments if name.startswith(("step_one.", "step_many."))
         ]
         return {
-            name: plan.numbers[int(place)]
+            name: plan.hyperparameters[int(place)]
             for name, (_, separator, place) in places
-            if separator and place.isdecimal() and int(place) < len(plan.numbers)
+            if separator and place.isdecimal() and int(place) < len(plan.hyperparameters)
         }
 
-    def _plans(self, group: Group) -> dict[Plan, list[Tensor]]:
+    def _plans(self, group: Group) -> dict[UpdatePlan, list[Tensor]]:
         """Return the group's parameters with gradients, grouped by their update plans."""
-        plans: dict[Plan, list[Tensor]] = {}
+        plans: dict[UpdatePlan, list[Tensor]] = {}
         for parameter in group["params"]:
             if parameter.meta.grad is None:
                 continue
@@ -192,7 +192,7 @@ class Optimizer:
             plans.setdefault(self._plan(parameter, state, group), []).append(parameter)
         return plans
 
-    def _step_group(self, number: int, group: Group, plans: Mapping[Plan, list[Tensor]]) -> None:
+    def _step_group(self, number: int, group: Group, plans: Mapping[UpdatePlan, list[Tensor]]) -> None:
         """Update the parameters of one group, those with the same plan together."""
         negate = bool(group.get("maximize"))
         for plan, parameters in plans.items():
@@ -206,7 +206,7 @@ class Optimizer:
             for parameter in parameters:
                 parameter.bump_version()
 
-    def _plan(self, parameter: Tensor, state: dict[str, Any], group: Group) -> Plan:
+    def _plan(self, parameter: Tensor, state: dict[str, Any], group: Group) -> UpdatePlan:
         """Return the update of a tensor. Counts the step in `state`, and initializes `state` on the first one."""
         raise NotImplementedError(f"{type(self).__name__} has no _plan()")
 
@@ -268,7 +268,7 @@ class Optimizer:
 
 
 def _check_states(
-    plans: Mapping[Plan, Sequence[Tensor]], state: Mapping[Tensor, Any], before: Mapping[Tensor, Any]
+    plans: Mapping[UpdatePlan, Sequence[Tensor]], state: Mapping[Tensor, Any], before: Mapping[Tensor, Any]
 ) -> None:
     """Raise ArgumentError if states were just created: in a capture, each replay would create them again."""
     for plan, parameters in plans.items():

@@ -7,8 +7,8 @@ from typing import Any
 
 from ..stdlib.optim import rules
 from ..tensor.tensor import Tensor
-from .adam import counted
-from .multi_tensor import Plan
+from .adam import count_step
+from .multi_tensor import UpdatePlan
 from .optimizer import Group, Optimizer
 
 __all__ = ["RMSprop"]
@@ -39,11 +39,11 @@ class RMSprop(Optimizer):
         }  # fmt: skip
         super().__init__(params, options)
 
-    def _plan(self, parameter: Tensor, state: dict[str, Any], group: Group) -> Plan:
+    def _plan(self, parameter: Tensor, state: dict[str, Any], group: Group) -> UpdatePlan:
         flags = (group["momentum"] > 0, group["centered"])
         names = ("square_avg", "momentum_buffer", "grad_avg")
         used = names if flags[1] else names[: 1 + flags[0]]  # the kernel takes them in this order
-        counted(parameter, state, used)
+        count_step(parameter, state, used)
         alpha = group["alpha"]
         numbers = (group["lr"], alpha, 1 - alpha, group["eps"], group["weight_decay"], group["momentum"])
-        return Plan(rules.rmsprop, used, numbers, flags)
+        return UpdatePlan(rules.rmsprop, used, numbers, flags)

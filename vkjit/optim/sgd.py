@@ -9,7 +9,7 @@ from ..errors import ArgumentError
 from ..stdlib.optim import rules
 from ..tensor.ops import creation
 from ..tensor.tensor import Tensor
-from .multi_tensor import Plan
+from .multi_tensor import UpdatePlan
 from .optimizer import Group, Optimizer
 
 __all__ = ["SGD"]
@@ -44,7 +44,7 @@ class SGD(Optimizer):
         if group["nesterov"] and (group["momentum"] <= 0 or group["dampening"] != 0):
             raise ArgumentError("SGD: nesterov=True needs momentum above 0 and dampening of 0")
 
-    def _plan(self, parameter: Tensor, state: dict[str, Any], group: Group) -> Plan:
+    def _plan(self, parameter: Tensor, state: dict[str, Any], group: Group) -> UpdatePlan:
         first = False
         names: tuple[str, ...] = ()
         if group["momentum"]:
@@ -53,4 +53,4 @@ class SGD(Optimizer):
             if first:
                 state["momentum_buffer"] = creation.zeros_like(parameter)
         numbers = (group["lr"], group["momentum"], 1 - group["dampening"], group["weight_decay"])
-        return Plan(rules.sgd, names, numbers, (bool(names), first, group["nesterov"]))
+        return UpdatePlan(rules.sgd, names, numbers, (bool(names), first, group["nesterov"]))

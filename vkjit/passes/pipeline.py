@@ -16,7 +16,7 @@ from ..ir.core import Module
 from ..ir.ops import OpName
 from ..ir.verify import verify
 from ..runtime.device import DeviceCaps
-from ..settings import switch
+from ..settings import boolean_setting
 from . import Pass
 from .analysis.check_matrices import CheckMatrices
 from .analysis.check_written import CheckWritten
@@ -27,12 +27,12 @@ from .lowering.lower_atomics import LowerAtomics
 from .lowering.lower_bf16 import LowerBf16
 from .lowering.lower_exits import LowerExits
 from .lowering.lower_math import LowerMath
-from .sanitizer import DoubtPromises, Sanitize
+from .sanitizer import MarkPromises, Sanitize
 from .tiles import LowerTiles, options_for
 from .transforms.assumptions import CheckAssumptions, DropAssumptions, UseAssumptions
 from .transforms.barrier_elimination import RemoveBarriers
 from .transforms.bounds_checks import Bounds
-from .transforms.check_uniform_assumptions import CheckPromises
+from .transforms.check_uniform_assumptions import CheckUniformAssumptions
 from .transforms.cse import CSE
 from .transforms.dce import DCE
 from .transforms.dead_stores import DeadStores
@@ -48,12 +48,12 @@ from .transforms.sroa import ScalarReplacement
 from .transforms.strength_reduction import StrengthReduction
 from .transforms.unroll import Unroll
 from .transforms.widen_access import WidenAccess
-from .workarounds.carry_words import CarryWords
-from .workarounds.hide_halves import HideHalves
+from .workarounds.carry_words import CarryBoolsAsWords
+from .workarounds.hide_halves import HideF16Rounding
 from .workarounds.hide_parity import HideParity
 from .workarounds.hide_zeros import HideZeros
 
-__all__ = ["LLVM_FLOATS", "AfterPass", "own_functions", "passes_for", "run"]
+__all__ = ["LLVM_FLOATS", "AfterPass", "native_functions", "passes_for", "run"]
 
 AfterPass = Callable[[str, Module], None]
 """after_pass(name of the pass, module after it): a callback for `inspect` that must not change the module."""
@@ -67,8 +67,8 @@ _ONE_THREAD = frozenset({"cpu", "llvm-cpu", "interpreter"})
 _SIMPLIFY: tuple[Pass, ...] = (Fold(), SimplifyBranches(), CSE(), Fold(), DCE())
 
 
-def own_functions(caps: DeviceCaps) -> frozenset[OpName]:
-    """Return the f32 functions that a device's back end implements itself, as accurately as the formulas."""
+def native_functions(caps: DeviceCaps) -> frozenset[OpName]:
+    """Return the f32 functions that the back end provides with at least the accuracy of the expansions."""
     return frozenset({"exp", "exp2"} if "native_exp" in caps.features else ())
 
 
@@ -94,10 +94,10 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
     tiles = LowerTiles(options_for(caps), caps)
     flat, bounds = (LowerExits(), Inline()), (Bounds(full),)
     checked = (*flat, *bounds) if sanitized else (*bounds, *flat)  # `bounds` can't version loops that contain calls
-    level = (DoubtPromises(), CheckAssumptions(), *checked, UseAssumptions(), tiles, sanitize)
+    level = (MarkPromises(), CheckAssumptions(), *checked, UseAssumptions(), tiles, sanitize)
     if caps.kind == "interpreter":  # it checks assumptions by itself
         return [("high", high), *([("normal", level)] if sanitized else [])]
-    functions = own_functions(caps)
+    functions = native_functions(caps)
     native, last = (LLVM_FLOATS, "normal") if caps.kind == "llvm-cpu" else (frozenset(), "primitive")
     guard = LoopGuard(caps.loop_cap, caps.subgroup_size, "subgroup_arithmetic" in caps.features)
     fuse = FuseMultiplyAdd(caps.kind not in ("cpu", "llvm-cpu"))  # LLVM fuses by itself, software drivers can't
@@ -106,12 +106,12 @@ def passes_for(caps: DeviceCaps, opt_level: int = 2, *, sanitized: bool = False)
     hide = (
         HideZeros("literal_float_zero" in caps.quirks),
         HideParity("parity_products" in caps.quirks),
-        HideHalves("unrounded_halves" in caps.quirks),
-        CarryWords("carried_truths" in caps.quirks),
+        HideF16Rounding("unrounded_halves" in caps.quirks),
+        CarryBoolsAsWords("carried_truths" in caps.quirks),
     )
     arithmetic = LowerArithmetic(native, caps.kind in ("cpu", "llvm-cpu"), "far_whole_numbers" not in caps.quirks)
     return [
-        ("high", [*high, CheckPromises()]),
+        ("high", [*high, CheckUniformAssumptions()]),
         ("normal", level),
         ("normal", simplify),
         ("normal", [_unroll(caps), ScalarReplacement(), RemoveBarriers()] if full else []),
@@ -138,7 +138,7 @@ def run(module: Module, caps: DeviceCaps, opt_level: int = 2, *, after_pass: Aft
     `after_pass` is called after each pass. Raises CompileError for errors that need whole-program analysis, such as
     barriers in divergent control flow.
     """
-    checked = bool(switch("VKJIT_VERIFY"))
+    checked = bool(boolean_setting("VKJIT_VERIFY"))
     if checked:
         verify(module)
     for form, group in passes_for(caps, opt_level, sanitized=bool(module.kernel.attrs.get("sanitize"))):

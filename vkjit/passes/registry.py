@@ -23,7 +23,7 @@ from .tiles import LowerTiles, options_for
 from .transforms.assumptions import CheckAssumptions, DropAssumptions, UseAssumptions
 from .transforms.barrier_elimination import RemoveBarriers
 from .transforms.bounds_checks import Bounds
-from .transforms.check_uniform_assumptions import CheckPromises
+from .transforms.check_uniform_assumptions import CheckUniformAssumptions
 from .transforms.cse import CSE
 from .transforms.dce import DCE
 from .transforms.dead_stores import DeadStores
@@ -39,8 +39,8 @@ from .transforms.sroa import ScalarReplacement
 from .transforms.strength_reduction import StrengthReduction
 from .transforms.unroll import Unroll
 from .transforms.widen_access import WidenAccess
-from .workarounds.carry_words import CarryWords
-from .workarounds.hide_halves import HideHalves
+from .workarounds.carry_words import CarryBoolsAsWords
+from .workarounds.hide_halves import HideF16Rounding
 from .workarounds.hide_parity import HideParity
 from .workarounds.hide_zeros import HideZeros
 
@@ -60,10 +60,10 @@ PLAIN_DEVICE = DeviceCaps(
 
 PASSES: dict[str, Callable[[], Pass]] = {
     Bounds.name: Bounds,
-    CarryWords.name: CarryWords,
+    CarryBoolsAsWords.name: CarryBoolsAsWords,
     CheckAssumptions.name: CheckAssumptions,
     CheckMatrices.name: lambda: CheckMatrices(PLAIN_DEVICE.matrices),
-    CheckPromises.name: CheckPromises,
+    CheckUniformAssumptions.name: CheckUniformAssumptions,
     CheckWritten.name: CheckWritten,
     CSE.name: CSE,
     DCE.name: DCE,
@@ -71,7 +71,7 @@ PASSES: dict[str, Callable[[], Pass]] = {
     DropAssumptions.name: DropAssumptions,
     Fold.name: Fold,
     FuseMultiplyAdd.name: FuseMultiplyAdd,
-    HideHalves.name: HideHalves,
+    HideF16Rounding.name: HideF16Rounding,
     HideParity.name: HideParity,
     HideZeros.name: HideZeros,
     Inline.name: Inline,
@@ -102,8 +102,9 @@ PIPELINES = {"pipeline": 2, "pipeline0": 0, "pipeline1": 1, "pipeline2": 2}
 
 
 def run_passes(module: Module, names: Sequence[str], *, after: Callable[[str, Module], None] | None = None) -> Module:
-    """Run passes by name; `pipeline`, `pipeline0`, `pipeline1` and `pipeline2` are whole pipelines. `after` is called
-    with the name and the module after each. Raises VkjitError.
+    """Run passes by name; `pipeline`, `pipeline0`, `pipeline1` and `pipeline2` are whole pipelines.
+
+    `after` is called after each with its name and the resulting module. Raises VkjitError for unknown names.
     """
     for name in names:
         if name in PIPELINES:

@@ -1,8 +1,8 @@
 """Arrays of devices as launches see them.
 
-Enters: a buffer, an offset, an element type, a shape and strides. Leaves: a `DeviceArray`, which knows what launches ask again
-and again: its `form`, one object per way in which kernels tell arrays apart, and its `words`, what kernels are told about
-it. Holds: arrays of one form, whatever their shapes, run the same code.
+Enters: a buffer, an offset, an element type, a shape and strides. Leaves: a `DeviceArray`, which knows what launches
+ask again and again: its `spec_class`, one object per way in which kernels tell arrays apart, and its `descriptor`,
+what kernels are told about it. Holds: arrays of one form, whatever their shapes, run the same code.
 
 Nearly every array has the shape and strides of one that came before, so what follows from these is remembered.
 """
@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..dtypes import DType
 from ..errors import ShapeError
-from .self_overlap import shares_places
+from .self_overlap import elements_overlap
 
 if TYPE_CHECKING:
     from .device import Buffer, Device
 
-__all__ = ["ROW_ALIGNMENT", "DeviceArray", "Form", "contiguous_strides", "fresh_layout", "layout_of"]
+__all__ = ["ROW_ALIGNMENT", "DeviceArray", "SpecClass", "contiguous_strides", "fresh_layout", "layout_of"]
 
 ROW_ALIGNMENT = 16
 """Bytes of the widest access of one invocation."""
@@ -29,13 +29,13 @@ ROW_ALIGNMENT = 16
 LAYOUT_ALIGNMENT = 64
 """Bytes that the address of an array is a multiple of, where nothing about its launches depends on the address."""
 
-MOST_ELEMENTS = 2**63 - 1
+MAX_ELEMENTS = 2**63 - 1
 NARROW_LIMIT = 2**31 - 1
-_MOST_LAYOUTS = 1 << 16
+_MAX_LAYOUTS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Form:
+class SpecClass:
     """What kernels are compiled for, of one array. There is one object for each combination, so that `is` compares.
 
     `contiguous`: C order, with strides of axes of length 1 ignored; `narrow`: places of elements fit 32 bits;
@@ -55,12 +55,12 @@ class Form:
 class DeviceArray:
     """A strided view of a buffer: what a kernel gets for an array parameter. It isn't changed once it is made.
 
-    `offset` is in bytes, `strides` in elements. `words` holds the address, the shape and the strides, one after another. Arrays
-    with the same `layout` have the same type, shape and strides and are aligned alike; None where the address is an odd one, or
-    where another buffer may hold the same memory.
+    `offset` is in bytes, `strides` in elements. `descriptor` holds the address, the shape and the strides, one after
+    another. Arrays with the same `layout` have the same type, shape and strides and are aligned alike; None where the
+    address is an odd one, or where another buffer may hold the same memory.
     """
 
-    __slots__ = ("buffer", "dtype", "form", "layout", "offset", "shape", "strides", "words")
+    __slots__ = ("buffer", "descriptor", "dtype", "layout", "offset", "shape", "spec_class", "strides")
 
     def __init__(
         self, buffer: Buffer, offset: int, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...]
@@ -73,11 +73,11 @@ class DeviceArray:
             layout = _layout(dtype, shape, strides)
         address = buffer.address + offset
         if address % LAYOUT_ALIGNMENT or buffer.shared:
-            self.form: Form = layout[0] if address % ROW_ALIGNMENT else layout[1]
+            self.spec_class: SpecClass = layout[0] if address % ROW_ALIGNMENT else layout[1]
             self.layout: object | None = None
         else:
-            self.form, self.layout = layout[1], layout[5]
-        self.words: tuple[int, ...] = (address, *layout[2])
+            self.spec_class, self.layout = layout[1], layout[5]
+        self.descriptor: tuple[int, ...] = (address, *layout[2])
         self.shape, self.strides = layout[3], layout[4]  # mostly the same objects for equal shapes
 
     @classmethod
@@ -88,8 +88,8 @@ class DeviceArray:
             return cls(buffer, 0, dtype, layout[3], layout[4])
         made = cls.__new__(cls)
         made.buffer, made.offset, made.dtype = buffer, 0, dtype
-        _, made.form, tail, made.shape, made.strides, made.layout = layout
-        made.words = (address, *tail)
+        _, made.spec_class, tail, made.shape, made.strides, made.layout = layout
+        made.descriptor = (address, *tail)
         return made
 
     @property
@@ -98,7 +98,7 @@ class DeviceArray:
 
     @property
     def address(self) -> int:
-        return self.words[0]
+        return self.descriptor[0]
 
     @property
     def __vkjit_array__(self) -> DeviceArray:
@@ -120,12 +120,12 @@ class DeviceArray:
         return self.buffer, self.offset, self.dtype, self.shape, self.strides
 
 
-_Layout = tuple[Form, Form, tuple[int, ...], tuple[int, ...], tuple[int, ...], object]
+_Layout = tuple[SpecClass, SpecClass, tuple[int, ...], tuple[int, ...], tuple[int, ...], object]
 """Forms at an address that isn't a multiple of `ROW_ALIGNMENT`, and at one that is; shape and strides together, and each; an
 object that stands for all of this."""
 
 _layouts: dict[tuple[DType, tuple[int, ...], tuple[int, ...]], _Layout] = {}
-_forms: dict[tuple[Any, ...], Form] = {}
+_spec_classes: dict[tuple[Any, ...], SpecClass] = {}
 _fresh: dict[tuple[tuple[int, ...], DType], tuple[int, tuple[int, ...]]] = {}
 
 
@@ -143,7 +143,7 @@ def fresh_layout(shape: tuple[int, ...], dtype: DType) -> tuple[int, tuple[int, 
     """Of an array in memory of its own, in C order: the bytes, a multiple of 4, and the strides; remembered."""
     found = _fresh.get((shape, dtype))
     if found is None:
-        if len(_fresh) >= _MOST_LAYOUTS:
+        if len(_fresh) >= _MAX_LAYOUTS:
             _fresh.clear()
         size = math.prod(shape) * dtype.itemsize
         found = _fresh[shape, dtype] = ((size + 3) & ~3, contiguous_strides(shape))
@@ -157,24 +157,24 @@ def layout_of(dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...]) ->
 
 def _layout(dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...]) -> _Layout:
     """What follows from type, shape and strides; remembered."""
-    if math.prod(max(extent, 1) for extent in shape) > MOST_ELEMENTS:
+    if math.prod(max(extent, 1) for extent in shape) > MAX_ELEMENTS:
         raise ShapeError(f"an array of shape {shape}: expected at most 2^63 - 1 elements, axes of length 0 left out")
     contiguous = _is_contiguous(shape, strides)
     # kernels work out the strides of a contiguous array from its extents, whatever those of axes of length 1 are
     steps = strides[:-1] if not contiguous else shape[-1:] if len(shape) > 1 else ()
     rows = not any(step * dtype.itemsize % ROW_ALIGNMENT for step in steps)
-    overlapping = not contiguous and shares_places(shape, strides, 1)
+    overlapping = not contiguous and elements_overlap(shape, strides, 1)
     backward = any(stride < 0 for stride in strides)
     known = (dtype, len(shape), contiguous, _is_narrow(shape, strides), backward, overlapping)
-    layout = (_form(*known, False), _form(*known, rows), (*shape, *strides), shape, strides, object())
-    if len(_layouts) >= _MOST_LAYOUTS:
+    layout = (_spec_class(*known, False), _spec_class(*known, rows), (*shape, *strides), shape, strides, object())
+    if len(_layouts) >= _MAX_LAYOUTS:
         _layouts.clear()
     _layouts[dtype, shape, strides] = layout
     return layout
 
 
-def _form(*key: Any) -> Form:
-    return _forms.setdefault(key, Form(*key))
+def _spec_class(*key: Any) -> SpecClass:
+    return _spec_classes.setdefault(key, SpecClass(*key))
 
 
 def _is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:

@@ -22,11 +22,11 @@ from .artifact import KernelArtifact
 from .capture import DeviceGraph, Entry
 from .dispatch_cache import Table, new_table
 from .host_copy import host_bytes
-from .launch_recorder import Launching
+from .launch_recorder import RecordedLaunch
 from .streams import DeviceEvent, DeviceStream, ImmediateEvent, ImmediateStream, refuse
 
 if TYPE_CHECKING:
-    from ..backends.vulkan.runtime.fast_path.fast_path import DirectEntry, DirectLaunch, Maker, Repeater
+    from ..backends.vulkan.runtime.fast_path.fast_path import DirectEntry, FastLaunch, Maker, Repeater
 
 __all__ = ["Buffer", "Device", "DeviceArray", "DeviceCaps", "LoadedKernel", "MatrixShape", "contiguous_strides"]
 
@@ -120,8 +120,8 @@ class Device(ABC):
     index: int
 
     @functools.cached_property
-    def ways(self) -> Table:
-        """What the layers above remember of calls that they repeat on this device, by keys of theirs; see `ways`."""
+    def dispatch_cache(self) -> Table:
+        """What the layers above remember of calls that they repeat on this device, by keys of theirs; see `dispatch_cache`."""
         return new_table(self)
 
     @abstractmethod
@@ -159,17 +159,17 @@ class Device(ABC):
     ) -> None:
         """Queues `groups` workgroups with the packed argument block. Buffers are kept alive until it has run."""
 
-    def direct(self, kernel: LoadedKernel, launch: DirectLaunch) -> DirectEntry | None:
+    def direct(self, kernel: LoadedKernel, launch: FastLaunch) -> DirectEntry | None:
         """A short way to launch the kernel; None where there is none. It may refuse single launches; `launch` takes them."""
         del kernel, launch
         return None
 
-    def repeater(self, launch: Launching) -> Repeater | None:
+    def repeater(self, launch: RecordedLaunch) -> Repeater | None:
         """As `direct`, for a launch of which everything is known but where its buffers are."""
         del launch
         return None
 
-    def maker(self, launch: Launching, given: int, made: tuple[int, DType, Any] | None) -> Maker | None:
+    def maker(self, launch: RecordedLaunch, given: int, made: tuple[int, DType, Any] | None) -> Maker | None:
         """As `repeater`, for an operation that is one launch on so many arrays, which allocates and returns one more, or, without
         `made`, writes into the first. `made`: the bytes of its buffer, its type, and what `layout_of` says of it.
         """

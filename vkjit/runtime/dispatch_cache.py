@@ -14,7 +14,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..settings import switch
+from ..settings import boolean_setting
 from .handles import on_fork
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def table_of(device: Device) -> Table:
     seen = _Seen
     if _get(_SANITIZE) != seen.sanitize or _get(_DEBUG) != seen.debug or _get(_OPT) != seen.opt:
         environment()
-    return device.ways
+    return device.dispatch_cache
 
 
 def environment() -> None:
@@ -78,7 +78,7 @@ def renew(*devices: Device) -> None:
     with _lock:
         _devices.update(devices)  # a table that is set here isn't made by `new_table`
         for device in devices or list(_devices):
-            device.ways = {}
+            device.dispatch_cache = {}
 
 
 def follow(follower: Forgetful) -> None:
@@ -99,7 +99,7 @@ def forget(device: Device) -> None:
 def repeating() -> bool:
     """VKJIT_REPEAT, read once: whether calls are repeated, 1 (the default) or 0. Raises ArgumentError for anything else."""
     if _Seen.on is None:
-        _Seen.on = switch("VKJIT_REPEAT") is not False
+        _Seen.on = boolean_setting("VKJIT_REPEAT") is not False
     return _Seen.on
 
 

@@ -26,7 +26,7 @@ Bytes = npt.NDArray[np.uint8]
 SHARED_FROM = 4 << 20
 """Bytes from which on a copy is shared among threads."""
 PART = 1 << 20
-MOST_WORKERS = 8
+MAX_WORKERS = 8
 
 _pools: list[ThreadPoolExecutor] = []
 
@@ -57,7 +57,7 @@ def copy_bytes(target: Bytes, source: Bytes) -> None:
 def _workers() -> int:
     """Half of the processors that this process may use: the rest is for others."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(MOST_WORKERS, usable // 2)
+    return min(MAX_WORKERS, usable // 2)
 
 
 on_fork(_pools.clear)

@@ -1,6 +1,6 @@
 """What an operation asked of a device once, asked again for other arrays.
 
-Enters: a `Witness` beside a call, which takes down what this thread asks of the device meanwhile; everything runs as usual.
+Enters: a `LaunchRecorder` beside a call, which takes down what this thread asks of the device meanwhile; everything runs as usual.
 Leaves: `Step`s that ask the same with other buffers in the places of the old ones. Holds: a step knows buffers by number alone,
 and keeps none of them; where something was asked that can't be repeated so (uploads, reads, buffers that came from elsewhere),
 there are no steps.
@@ -23,7 +23,7 @@ from .capture import shadowing, uncover
 if TYPE_CHECKING:
     from .device import Buffer, Device, DeviceArray, LoadedKernel
 
-__all__ = ["Copying", "Filling", "Launching", "Step", "Witness"]
+__all__ = ["LaunchRecorder", "RecordedCopy", "RecordedFill", "RecordedLaunch", "Step"]
 
 REPORT = -1
 """The number of the address of a report: it is the last word."""
@@ -37,7 +37,7 @@ _Asked = Callable[[int], "Step"]
 
 
 @dataclass(frozen=True, slots=True)
-class Launching:
+class RecordedLaunch:
     """A launch. `packer` packs what `pick` takes from all addresses, then `shifted` (each a number and what is added to that
     address), then `pieces` of the argument block that stay, then the address of a report. `reads` and `writes` are numbers of
     buffers.
@@ -57,7 +57,7 @@ class Launching:
         """The numbers of the buffers that it takes."""
         return self.reads + self.writes
 
-    def words(self, addresses: tuple[Any, ...], report: int = 0) -> tuple[Any, ...]:
+    def packed_values(self, addresses: tuple[Any, ...], report: int = 0) -> tuple[Any, ...]:
         """What the packer packs."""
         if self.shifted:
             addresses += tuple([addresses[number] + shift for number, shift in self.shifted])
@@ -65,13 +65,13 @@ class Launching:
 
     def run(self, device: Device, buffers: Sequence[Buffer], addresses: tuple[int, ...]) -> None:
         """Launches with these buffers."""
-        block = self.packer.pack(*self.words(addresses))
+        block = self.packer.pack(*self.packed_values(addresses))
         reads, writes = [buffers[i] for i in self.reads], [buffers[i] for i in self.writes]
         device.launch(self.kernel, self.groups, block, reads, writes)
 
 
 @dataclass(frozen=True, slots=True)
-class Filling:
+class RecordedFill:
     """A fill of buffer `number`, from `shift` bytes after its address on."""
 
     number: int
@@ -81,7 +81,7 @@ class Filling:
 
     @property
     def used(self) -> tuple[int, ...]:
-        """As `Launching.used`."""
+        """As `RecordedLaunch.used`."""
         return (self.number,)
 
     def run(self, device: Device, buffers: Sequence[Buffer], addresses: tuple[int, ...]) -> None:
@@ -91,7 +91,7 @@ class Filling:
 
 
 @dataclass(frozen=True, slots=True)
-class Copying:
+class RecordedCopy:
     """A copy from one buffer to another, each from so many bytes after its address on."""
 
     source: int
@@ -102,7 +102,7 @@ class Copying:
 
     @property
     def used(self) -> tuple[int, ...]:
-        """As `Launching.used`."""
+        """As `RecordedLaunch.used`."""
         return self.source, self.target
 
     def run(self, device: Device, buffers: Sequence[Buffer], addresses: tuple[int, ...]) -> None:
@@ -112,10 +112,10 @@ class Copying:
         device.copy(source, begin, target, addresses[self.target] + self.target_shift - target.address, self.nbytes)
 
 
-Step = Launching | Filling | Copying
+Step = RecordedLaunch | RecordedFill | RecordedCopy
 
 
-class Witness:
+class LaunchRecorder:
     """Takes down what this thread asks of a device between `start` and `stop`, for arrays that it is given.
 
     `sizes` are the bytes of the buffers that it got meanwhile; `pure` is False once it asked something that can't be repeated. It
@@ -201,14 +201,14 @@ class Witness:
         place = self._place(buffer)
         if place is None:
             return None
-        step = Filling(place[0], buffer.address + offset - place[1], nbytes, pattern)
+        step = RecordedFill(place[0], buffer.address + offset - place[1], nbytes, pattern)
         return lambda _: step
 
     def _copy(self, source: Buffer, begin: int, target: Buffer, start: int, nbytes: int) -> _Asked | None:
         a, b = self._place(source), self._place(target)
         if a is None or b is None:
             return None
-        step = Copying(a[0], source.address + begin - a[1], b[0], target.address + start - b[1], nbytes)
+        step = RecordedCopy(a[0], source.address + begin - a[1], b[0], target.address + start - b[1], nbytes)
         return lambda _: step
 
     def _launch(
@@ -238,7 +238,7 @@ class Witness:
         numbers = [number for number, _ in places]
         ends = tuple(numbers[: len(reads)]), tuple(numbers[len(reads) :])
         fixed, cut = bytes(block), sorted(holes)
-        return lambda count: Launching(kernel, groups, *_cut(fixed, cut, count), *ends)
+        return lambda count: RecordedLaunch(kernel, groups, *_cut(fixed, cut, count), *ends)
 
 
 def _cut(

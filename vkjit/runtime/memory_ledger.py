@@ -15,16 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..settings import switch
+from ..settings import boolean_setting
 from .device import Buffer, Device, DeviceArray
 
 __all__ = ["LiveBuffer", "holders", "live_buffers", "note", "trace"]
 
 _OWN = str(Path(__file__).resolve().parent.parent)
 _FRAMES = 4
-MOST_ROWS = 12
+MAX_ROWS = 12
 
-tracing = bool(switch("VKJIT_TRACE_MEMORY"))
+tracing = bool(boolean_setting("VKJIT_TRACE_MEMORY"))
 _made: weakref.WeakKeyDictionary[Buffer, str] = weakref.WeakKeyDictionary()
 
 
@@ -80,10 +80,10 @@ def holders(device: Device | None) -> str:
     lines = [
         f"{_readable(sum(sizes)):>10} in {len(sizes)} x {' and '.join(arrays) or 'memory without an array'}"
         + (f"  made at {made}" if made else "")
-        for (arrays, made), sizes in rows[:MOST_ROWS]
+        for (arrays, made), sizes in rows[:MAX_ROWS]
     ]
-    if len(rows) > MOST_ROWS:
-        lines.append(f"{_readable(_total(rows[MOST_ROWS:])):>10} in others")
+    if len(rows) > MAX_ROWS:
+        lines.append(f"{_readable(_total(rows[MAX_ROWS:])):>10} in others")
     if not tracing:
         lines.append("(VKJIT_TRACE_MEMORY=1 shows where each was made)")
     return "\n".join(lines)

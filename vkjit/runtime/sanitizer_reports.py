@@ -23,9 +23,9 @@ __all__ = [
     "Invocation",
     "SanitizerError",
     "SanitizerReport",
-    "checks_of",
+    "current_checks",
+    "parse_checks",
     "sanitized",
-    "wanted_checks",
 ]
 
 CHECKS = ("bounds", "uninitialised", "races", "uniform", "outside", "division", "nan", "overflow", "loops")
@@ -125,7 +125,7 @@ class SanitizerError(KernelError):
         return "\n".join([head, *(report.message for report in self.reports)])
 
 
-def checks_of(value: bool | str | Iterable[str] | None) -> tuple[str, ...]:
+def parse_checks(value: bool | str | Iterable[str] | None) -> tuple[str, ...]:
     """Return the checks that a `sanitize=` or `checks=` value selects, in the order of `CHECKS`; () for none.
 
     True selects `DEFAULT_CHECKS`. A string is "all" or a comma-separated list of names. Raises ArgumentError for an
@@ -151,8 +151,8 @@ class _Block(threading.local):
     checks: tuple[str, ...] | None = None
 
 
-BLOCK = _Block()
-OPEN: list[Any] = []
+THREAD_CHECKS = _Block()
+OPEN_BLOCKS: list[Any] = []
 """One item per open `sanitized` block of any thread."""
 
 
@@ -160,23 +160,23 @@ OPEN: list[Any] = []
 def sanitized(checks: bool | str | Iterable[str] = True) -> Iterator[None]:
     """Context manager that sanitizes the launches of this thread, including those of the library's own kernels.
 
-    `checks` is as in `checks_of`. Kernels with a `sanitize=` of their own keep it. Launches are synchronous and raise
+    `checks` is as in `parse_checks`. Kernels with a `sanitize=` of their own keep it. Launches are synchronous and raise
     SanitizerError.
     """
-    saved, BLOCK.checks = BLOCK.checks, checks_of(checks)
-    OPEN.append(BLOCK.checks)
+    saved, THREAD_CHECKS.checks = THREAD_CHECKS.checks, parse_checks(checks)
+    OPEN_BLOCKS.append(THREAD_CHECKS.checks)
     try:
         yield
     finally:
-        OPEN.pop()
-        BLOCK.checks = saved
+        OPEN_BLOCKS.pop()
+        THREAD_CHECKS.checks = saved
 
 
-def wanted_checks() -> tuple[str, ...]:
+def current_checks() -> tuple[str, ...]:
     """Return the checks of the current `sanitized` block, else those of VKJIT_SANITIZE: 0 or empty for none, 1 for the
     defaults, "all", or a comma-separated list of names.
     """
-    if BLOCK.checks is not None:
-        return BLOCK.checks
+    if THREAD_CHECKS.checks is not None:
+        return THREAD_CHECKS.checks
     text = os.environ.get("VKJIT_SANITIZE", "").strip()
-    return () if text in ("", "0") else checks_of(True if text == "1" else text)
+    return () if text in ("", "0") else parse_checks(True if text == "1" else text)

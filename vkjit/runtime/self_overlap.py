@@ -10,11 +10,11 @@ import functools
 import itertools
 import math
 
-__all__ = ["shares_places"]
+__all__ = ["elements_overlap"]
 
 
 @functools.lru_cache(maxsize=1024)
-def shares_places(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> bool:
+def elements_overlap(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> bool:
     """Whether elements of `size` certainly overlap: exact for up to two axes, else by what pairs of axes say."""
     if 0 in shape:
         return False

@@ -33,13 +33,13 @@ from ..passes.sanitizer.layout import (
 from ..runtime.artifact import KernelArtifact
 from ..runtime.device import Buffer, Device, DeviceArray
 from ..runtime.sanitizer_reports import Access, Invocation, SanitizerError, SanitizerReport, report_of
-from .redzones import Canaries
+from .redzones import Redzones
 
 __all__ = ["launch"]
 
 Triple = tuple[int, int, int]
 
-MOST_SHADOW = 2 << 30
+MAX_SHADOW_BYTES = 2 << 30
 """Maximum shadow memory of one launch, in bytes."""
 
 _KINDS = {
@@ -55,15 +55,15 @@ _KINDS = {
 }
 
 
-def launch(plan: LaunchPlan, groups: Grid, values: Sequence[Any], found: list[SanitizerReport] | None) -> None:
-    """Launch, wait, and decode the reports. Append them to `found` if it is given, else raise them as `SanitizerError`."""
+def launch(plan: LaunchPlan, groups: Grid, values: Sequence[Any], reports_out: list[SanitizerReport] | None) -> None:
+    """Launch, wait, and decode the reports. Append them to `reports_out` if it is given, else raise them as `SanitizerError`."""
     artifact, device = plan.artifact, plan.device
     expected: SanitizerPlan = artifact.info["sanitizer"]
     if 0 in groups:
         return
     shadows = _Shadows.of(expected, artifact, device, groups, values)
     reports: list[SanitizerReport] = []
-    canaries = Canaries(expected.stores, values) if "outside" in expected.checks else None
+    canaries = Redzones(expected.stores, values) if "outside" in expected.checks else None
     try:
         plan.launch(groups, [*values, *shadows.arguments])
         try:
@@ -76,8 +76,8 @@ def launch(plan: LaunchPlan, groups: Grid, values: Sequence[Any], found: list[Sa
     finally:
         shadows.close()
     reports += _reports(expected, artifact, groups, records, values)
-    if found is not None:
-        found += reports
+    if reports_out is not None:
+        reports_out += reports
     elif reports:
         raise SanitizerError(reports, artifact.name)
 
@@ -154,10 +154,10 @@ class _Shadows:
 
 
 def _check_sizes(artifact: KernelArtifact, expected: SanitizerPlan, workgroups: int, nbytes: int) -> None:
-    if nbytes > MOST_SHADOW:
+    if nbytes > MAX_SHADOW_BYTES:
         raise ArgumentError(
             f"{artifact.name}: the sanitizer needs {nbytes >> 20} MiB of shadow memory for this launch, more than "
-            f"{MOST_SHADOW >> 20}: launch it with smaller arrays or fewer workgroups, or leave out the check 'races'"
+            f"{MAX_SHADOW_BYTES >> 20}: launch it with smaller arrays or fewer workgroups, or leave out the check 'races'"
         )
     if expected.planes and workgroups >= 1 << GROUP_BITS:
         raise ArgumentError(

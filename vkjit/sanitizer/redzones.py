@@ -20,12 +20,12 @@ from ..launch.host_arrays import byte_range
 from ..runtime.device import Buffer, DeviceArray
 from ..runtime.sanitizer_reports import SanitizerReport, report_of
 
-__all__ = ["Canaries"]
+__all__ = ["Redzones"]
 
 Bytes = npt.NDArray[np.uint8]
 
 
-MARGIN = 4096
+REDZONE_BYTES = 4096
 """Size of the redzone on either side of an array, in bytes."""
 
 
@@ -50,7 +50,7 @@ class _Redzone:
         return np.flatnonzero((now != self.before) & self.outside) + self.address
 
 
-class Canaries:
+class Redzones:
     """The redzones of one launch's arrays."""
 
     def __init__(self, stores: Mapping[int, tuple[str, Loc]], values: Sequence[Any]) -> None:
@@ -114,7 +114,7 @@ def _redzone_ranges(array: DeviceArray) -> list[tuple[int, int]]:
     low, high = (address - buffer.address for address in byte_range(array))
     if 0 in array.shape:
         return []
-    before, behind = max(low - MARGIN, 0), min(high + MARGIN, buffer.nbytes)
+    before, behind = max(low - REDZONE_BYTES, 0), min(high + REDZONE_BYTES, buffer.nbytes)
     if high - low == math.prod(array.shape) * array.dtype.storage.itemsize:
         return [(before, low), (high, behind)]
     return [(before, behind)]

@@ -14,7 +14,7 @@ from ..errors import InternalError
 from .autograd import mode, tape
 from .autograd.autocast import converted
 from .autograd.mode import state
-from .op_cache import at_once, repeated as again, repeats, written
+from .op_cache import at_once, repeated as again, with_replay, written
 from .tensor import Tensor
 from .view_tracking import check_written, record_written
 
@@ -41,29 +41,29 @@ def is_recording(operands: tuple[Any, ...]) -> bool:
     return needed
 
 
-def operation(name: str, *, repeated: bool = False) -> Callable[[F], F]:
+def operation(name: str, *, replayable: bool = False) -> Callable[[F], F]:
     """Register a forward function. Its positional arguments are the operands, its keyword arguments parameters.
 
     The forward function returns a new tensor or a tuple of them; what it computes internally is not recorded.
-    `repeated`: the function depends on layouts, scalars and parameters only, so its calls may be recorded once and
-    replayed (see `repeats`).
+    `replayable`: the function depends on layouts, scalars and parameters only, so its calls may be recorded once and
+    replayed (see `op_cache`).
     """
 
     def register(function: F) -> F:
         if name in OPERATIONS:
             raise InternalError(f"operation {name} is registered already")
-        forward = repeats(name, function) if repeated else function
+        forward = with_replay(name, function) if replayable else function
 
         @functools.wraps(function)
         def run(*operands: Any, **params: Any) -> Any:
             if params and "out" in params:
                 return _run_into(name, run, operands, params)
-            if state.special:
-                if state.watch is not None:
-                    return state.watch(name, run, operands, params)
+            if state.intercepts:
+                if state.interceptor is not None:
+                    return state.interceptor(name, run, operands, params)
                 operands = converted(name, operands)
             if not state.enabled or not is_recording(operands):
-                return again(name, function, operands, params) if repeated else function(*operands, **params)
+                return again(name, function, operands, params) if replayable else function(*operands, **params)
             state.enabled = False
             try:
                 result = forward(*operands, **params)
@@ -72,7 +72,7 @@ def operation(name: str, *, repeated: bool = False) -> Callable[[F], F]:
             tape.put(name, operands, params, result if isinstance(result, tuple) else (result,))
             return result
 
-        if repeated:
+        if replayable:
             run = at_once(name, run)
         OPERATIONS[name] = run
         return run  # type: ignore[return-value]  # wraps keeps the signature
@@ -105,9 +105,9 @@ def run_in_place(
     Raises ArgumentError if autograd forbids the write: to a leaf that requires a gradient, a view of one, or a view
     made while recording was off.
     """
-    if state.special and state.watch is not None:
+    if state.intercepts and state.interceptor is not None:
         args = (target, *operands)
-        state.watch(name, lambda t, *rest: run_in_place(name, write, t, rest, params), args, {})
+        state.interceptor(name, lambda t, *rest: run_in_place(name, write, t, rest, params), args, {})
         return target
     recording = is_recording((target, *operands))
     if recording:
@@ -145,6 +145,6 @@ def _kept_operands(name: str, target: Tensor, operands: tuple[Any, ...]) -> tupl
         if not copies:
             return value.alias()
         with mode.set_grad_enabled(False):
-            return value.clone().placed(value.meta)
+            return value.clone().with_grad_meta(value.meta)
 
     return tuple(keep(value) for value in (target, *operands))

@@ -85,7 +85,7 @@ _set_name = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)((
 _raise_pending = ctypes.PYFUNCTYPE(ctypes.c_void_p)(("PyErr_Occurred", _api))
 """Raises the pending exception of C code; does nothing if there is none."""
 
-_given: dict[int, tuple[Any, ...]] = {}
+_exported: dict[int, tuple[Any, ...]] = {}
 """Exported tensors by the address of their managed structure: the structure, its shape and strides, and the memory's
 owner.
 """
@@ -96,7 +96,7 @@ _USED = {name: b"used_" + name for name in _NAMES.values()}
 def _release(address: int | None) -> None:
     """Deleter for exported tensors: the consumer is done with the memory."""
     if address is not None:
-        _given.pop(address, None)
+        _exported.pop(address, None)
 
 
 def _drop_capsule(capsule: int | None) -> None:
@@ -114,7 +114,7 @@ def _drop_capsule(capsule: int | None) -> None:
         if capsule is not None and _is_valid(capsule, name):
             address = _pointer_in(capsule, name)
             if address is not None:
-                _given.pop(address, None)
+                _exported.pop(address, None)
     if pending is not None:
         raise pending
 
@@ -180,7 +180,7 @@ def export(
         managed.major, managed.minor = _OURS
         managed.flags = _COPIED if copied else 0
     managed_address = ctypes.addressof(managed)
-    _given[managed_address] = (managed, shape, c_strides, owner)
+    _exported[managed_address] = (managed, shape, c_strides, owner)
     return _new_capsule(managed_address, _NAMES[kind], ctypes.cast(_DESTROY, ctypes.c_void_p))
 
 

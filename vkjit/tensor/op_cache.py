@@ -26,21 +26,21 @@ from ..runtime.capture import shadowing
 from ..runtime.device import Device
 from ..runtime.dispatch_cache import Table, repeating, table_of
 from ..runtime.handles import on_fork
-from ..runtime.launch_recorder import Launching, Step, Witness
+from ..runtime.launch_recorder import LaunchRecorder, RecordedLaunch, Step
 from ..stdlib.registry import forced_class
 from .autograd.mode import state
 from .autograd.tape import GradMeta
 from .tensor import Tensor, Version
 
-__all__ = ["at_once", "only_values", "repeated", "repeats", "whole", "written"]
+__all__ = ["at_once", "only_values", "repeated", "whole", "with_replay", "written"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 K = TypeVar("K", bound=type)
 
-_WATCHED = 2
+_CALLS_BEFORE_RECORDING = 2
 """Calls of a key before the one that is recorded."""
-_MOST_KEYS = 8192
-_MOST_STEPS = 64
+_MAX_KEYS = 8192
+_MAX_STEPS = 64
 _changing = threading.RLock()
 """Held while a device's cache is changed."""
 _PLAIN: set[type] = {int, bool, str, type(None), DType}
@@ -53,7 +53,7 @@ Run = Callable[[tuple[Tensor, ...]], Any]
 """Return the results for these tensors (() if there are none), or None if this call can't be replayed."""
 
 
-class _Way:
+class _CachedOp:
     """A cached call. `at_once`, for calls of a single launch, is a faster path that takes arrays.
 
     It returns the resulting array, or True if the call writes into its first array.
@@ -65,14 +65,14 @@ class _Way:
         self.run, self.at_once = run, at_once
 
 
-class _Planned(NamedTuple):
+class _PlannedStep(NamedTuple):
     """A step of a replay, with its fast path if the device has one.
 
     `fresh` and `gone` are the numbers of the buffers to allocate before the step and to release after it.
     """
 
     fresh: tuple[int, ...]
-    short: Repeater | None
+    fast_path: Repeater | None
     step: Step
     gone: tuple[int, ...]
 
@@ -87,14 +87,14 @@ class _Steps:
 
     device: Device
     sizes: tuple[int, ...]
-    steps: tuple[_Planned, ...]
+    steps: tuple[_PlannedStep, ...]
     results: tuple[tuple[int, int, DType, tuple[int, ...], tuple[int, ...]], ...]
     kind: Callable[[list[Tensor]], Any] | None
 
     def run(self, tensors: tuple[Tensor, ...]) -> Any:
         """Replay the steps; see `Run`."""
         if (
-            sanitizer_reports.OPEN or host_spans.listeners or shadowing.captured
+            sanitizer_reports.OPEN_BLOCKS or host_spans.listeners or shadowing.captured
         ):  # graph capture needs arrays, steps hold addresses
             return None
         device, sizes, count = self.device, self.sizes, len(tensors)
@@ -105,7 +105,7 @@ class _Steps:
             if array.buffer.device is not device:
                 return None
             buffers.append(array.buffer)
-            places.append(array.words[0])
+            places.append(array.descriptor[0])
         buffers += sizes  # placeholders until they are allocated
         places += sizes
         for fresh, record, step, gone in self.steps:
@@ -120,23 +120,23 @@ class _Steps:
         made = [Tensor.of(DeviceArray(buffers[n], o, d, shape, steps)) for n, o, d, shape, steps in self.results]
         return made[0] if self.kind is None else self.kind(made)
 
-    def way(self, count: int) -> _Way:
+    def cached_op(self, count: int) -> _CachedOp:
         """Return the cached call for `count` tensors, with a fast path for a single launch if the device offers one."""
-        if len(self.steps) != 1 or not isinstance(self.steps[0].step, Launching):
-            return _Way(self.run)
+        if len(self.steps) != 1 or not isinstance(self.steps[0].step, RecordedLaunch):
+            return _CachedOp(self.run)
         launch, maker = self.steps[0].step, None
         if self.kind is None and len(self.sizes) == 1 and not self.results[0][1]:
             _, _, dtype, shape, strides = self.results[0]
             maker = self.device.maker(launch, count, (self.sizes[0], dtype, layout_of(dtype, shape, strides)))
-            return _Way(self.run) if maker is None else _Way(_made_by(maker, self.run), maker)
+            return _CachedOp(self.run) if maker is None else _CachedOp(_made_by(maker, self.run), maker)
         if not self.results and not self.sizes:
             maker = self.device.maker(launch, count, None)
-        return _Way(self.run) if maker is None else _Way(_written_by(maker, self.run), maker)
+        return _CachedOp(self.run) if maker is None else _CachedOp(_written_by(maker, self.run), maker)
 
 
 def _made_by(maker: Maker, usual: Run) -> Run:
     """Wrap `usual` with the device's fast path for a single launch with one result."""
-    blocks, listeners = sanitizer_reports.OPEN, host_spans.listeners
+    blocks, listeners = sanitizer_reports.OPEN_BLOCKS, host_spans.listeners
 
     def run(tensors: tuple[Tensor, ...]) -> Any:
         if blocks or listeners:
@@ -149,7 +149,7 @@ def _made_by(maker: Maker, usual: Run) -> Run:
 
 def _written_by(maker: Maker, usual: Run) -> Run:
     """Wrap `usual` with the device's fast path for a single launch that writes into the first tensor."""
-    blocks, listeners = sanitizer_reports.OPEN, host_spans.listeners
+    blocks, listeners = sanitizer_reports.OPEN_BLOCKS, host_spans.listeners
 
     def run(tensors: tuple[Tensor, ...]) -> Any:
         if blocks or listeners:
@@ -169,7 +169,7 @@ def only_values(kind: K) -> K:
     return kind
 
 
-def repeats(name: str, forward: F) -> F:
+def with_replay(name: str, forward: F) -> F:
     """Wrap an operation's forward function with the replay cache."""
 
     @functools.wraps(forward)
@@ -185,12 +185,12 @@ def at_once(name: str, usual: F) -> F:
     The keys equal those of `_key`, so both find the same entries. Calls that autograd would record, and stale views, go
     to `usual`.
     """
-    blocks, listeners, new = sanitizer_reports.OPEN, host_spans.listeners, object.__new__
+    blocks, listeners, new = sanitizer_reports.OPEN_BLOCKS, host_spans.listeners, object.__new__
 
     @functools.wraps(usual)
     def run(*operands: Any, **params: Any) -> Any:
         x: Any = operands[0] if operands else None
-        if params or x.__class__ is not Tensor or state.special or blocks or listeners:
+        if params or x.__class__ is not Tensor or state.intercepts or blocks or listeners:
             return usual(*operands, **params)
         a: Any = x._array
         if len(operands) == 2:
@@ -227,7 +227,7 @@ def at_once(name: str, usual: F) -> F:
             arrays, key = found
         device = a.buffer.device
         way: Any = table_of(device).get(key)
-        if way.__class__ is not _Way or forced_class() is not None:
+        if way.__class__ is not _CachedOp or forced_class() is not None:
             return usual(*operands)
         if way.at_once is None:
             result = way.run(tuple([y for y in operands if y.__class__ is Tensor]))
@@ -278,7 +278,7 @@ def repeated(name: str, forward: Callable[..., Any], operands: tuple[Any, ...], 
         table_of(tensors[0]._array.buffer.device) if forced_class() is None else {}
     )  # a forced class is per thread, the table is not
     way: Any = ways.get(key)
-    if way.__class__ is _Way:
+    if way.__class__ is _CachedOp:
         result = way.run(tensors)
         if result is not None:
             return result
@@ -297,7 +297,7 @@ def whole(name: str, *, also: Callable[[], Any] | None = None) -> Callable[[F], 
     def decorate(function: F) -> F:
         @functools.wraps(function)
         def run(*operands: Any, **params: Any) -> Any:
-            if state.special:
+            if state.intercepts:
                 return function(*operands, **params)
             found = _key(label, operands, params)
             if found is None:
@@ -330,7 +330,7 @@ def written(write: Callable[..., Any], target: Tensor, operands: tuple[Any, ...]
 
 def _at_once(write: Callable[..., Any], target: Tensor, operand: Any, params: dict[str, Any]) -> bool:
     """Try the fast path for a write into the first tensor, keyed as by `_key`; return True if it was taken."""
-    if sanitizer_reports.OPEN or host_spans.listeners or forced_class() is not None:
+    if sanitizer_reports.OPEN_BLOCKS or host_spans.listeners or forced_class() is not None:
         return False
     a: Any = target._array
     if operand.__class__ is Tensor:
@@ -352,7 +352,7 @@ def _at_once(write: Callable[..., Any], target: Tensor, operand: Any, params: di
         else:
             return False
     way: Any = table_of(a.buffer.device).get(key)
-    return way.__class__ is _Way and way.at_once is not None and bool(way.at_once(*arrays))
+    return way.__class__ is _CachedOp and way.at_once is not None and bool(way.at_once(*arrays))
 
 
 def _again(
@@ -367,7 +367,7 @@ def _again(
         table_of(tensors[0]._array.buffer.device) if forced_class() is None else {}
     )  # a forced class is per thread, the table is not
     way: Any = ways.get(key)
-    if way.__class__ is _Way:
+    if way.__class__ is _CachedOp:
         result = way.run(tensors)
         if result is not None:
             return result
@@ -413,7 +413,7 @@ def _add_sharing(tensors: list[Tensor], key: list[Any]) -> None:
     for i, tensor in enumerate(tensors):
         for j in range(i):
             if tensors[j]._array.buffer is tensor._array.buffer:
-                key += ("shared", i, j, tensor._array.words[0] - tensors[j]._array.words[0])
+                key += ("shared", i, j, tensor._array.descriptor[0] - tensors[j]._array.descriptor[0])
                 break
 
 
@@ -460,14 +460,19 @@ def _noticed(
     device = arrays[0].buffer.device
     if not repeating():
         return function(*operands, **params)
-    if seen < _WATCHED or sanitizer_reports.OPEN or host_spans.listeners or sanitizer_reports.wanted_checks():
-        _counted(ways, key, min(seen + 1, _WATCHED))
+    if (
+        seen < _CALLS_BEFORE_RECORDING
+        or sanitizer_reports.OPEN_BLOCKS
+        or host_spans.listeners
+        or sanitizer_reports.current_checks()
+    ):
+        _counted(ways, key, min(seen + 1, _CALLS_BEFORE_RECORDING))
         return function(*operands, **params)
     if device.caps.kind == "interpreter" or any(array.buffer.device is not device for array in arrays):
         with _changing:
             ways[key] = False
         return function(*operands, **params)
-    witness = Witness(device, arrays)
+    witness = LaunchRecorder(device, arrays)
     try:
         watched = witness.start()
         result = function(*operands, **params)
@@ -479,7 +484,7 @@ def _noticed(
             raise
     if not watched:
         return result
-    way = _way(witness, arrays, result, writes) or False
+    way = _cached_op(witness, arrays, result, writes) or False
     with _changing:
         ways[key] = way
     return result
@@ -490,16 +495,16 @@ def _counted(ways: Table, key: tuple[Any, ...], count: int) -> None:
     with _changing:
         if ways.setdefault(key, count).__class__ is int:
             ways[key] = count
-        while len(ways) > _MOST_KEYS:
+        while len(ways) > _MAX_KEYS:
             del ways[next(iter(ways))]
 
 
-def _way(witness: Witness, arrays: tuple[DeviceArray, ...], result: Any, writes: bool) -> _Way | None:
+def _cached_op(witness: LaunchRecorder, arrays: tuple[DeviceArray, ...], result: Any, writes: bool) -> _CachedOp | None:
     """Build the cached call from a recording, or return None if it can't be replayed."""
     steps = witness.steps()
     several = isinstance(result, tuple)
     made = () if writes else result if several else (result,)
-    if not steps or len(steps) > _MOST_STEPS or any(tensor.__class__ is not Tensor for tensor in made):
+    if not steps or len(steps) > _MAX_STEPS or any(tensor.__class__ is not Tensor for tensor in made):
         return None
     results = []
     for tensor in made:
@@ -513,10 +518,10 @@ def _way(witness: Witness, arrays: tuple[DeviceArray, ...], result: Any, writes:
         return None
     planned, sizes = _planned(witness.device, steps, len(arrays), numbers), tuple(witness.sizes)
     kind: Any = tuple if writes else getattr(type(result), "_make", type(result)) if several else None
-    return _Steps(witness.device, sizes, planned, tuple(results), kind).way(len(arrays))
+    return _Steps(witness.device, sizes, planned, tuple(results), kind).cached_op(len(arrays))
 
 
-def _planned(device: Device, steps: list[Step], count: int, results: list[int]) -> tuple[_Planned, ...]:
+def _planned(device: Device, steps: list[Step], count: int, results: list[int]) -> tuple[_PlannedStep, ...]:
     """Attach to each step the buffers to allocate before it and to release after it.
 
     Buffers numbered from `count` on live from the first step that uses them to the last; results live to the end.
@@ -533,9 +538,9 @@ def _planned(device: Device, steps: list[Step], count: int, results: list[int]) 
         last.pop(number, None)
     return tuple(
         [
-            _Planned(
+            _PlannedStep(
                 tuple(sorted(n for n, at in first.items() if at == place)),
-                device.repeater(step) if isinstance(step, Launching) else None,
+                device.repeater(step) if isinstance(step, RecordedLaunch) else None,
                 step,
                 tuple(sorted(n for n, at in last.items() if at == place)),
             )

@@ -104,13 +104,13 @@ def write(name: str, call: Callable[..., Any], args: tuple[Any, ...], params: di
             f"{name}(out=...) isn't recorded, and a tensor here requires a gradient: leave out= away, or write it inside "
             "`with vk.no_grad():`"
         )
-    result = call(*args, **_in_type_of(name, args, params, targets[0]))
+    result = call(*args, **_params_for_out(name, args, params, targets[0]))
     results = tuple(result) if isinstance(result, (tuple, list)) else (result,)
     if len(results) != len(targets):
         raise ArgumentError(f"{name}() has {len(results)} results, out= has {len(targets)} tensors: give one for each")
     for produced, target in zip(results, targets, strict=True):
         _check(name, produced, target)
-    if len({id(t.memory) for t in targets}) < len(targets):
+    if len({id(t.memory_key) for t in targets}) < len(targets):
         raise ArgumentError(f"{name}(out=...): the tensors of out share memory, so one result would go over another")
     for produced, target in zip(results, targets, strict=True):
         _store(produced, target, given)
@@ -127,7 +127,7 @@ def _tensors(values: Any) -> Iterator[Tensor]:
             yield from _tensors(value)
 
 
-def _in_type_of(name: str, args: tuple[Any, ...], params: dict[str, Any], target: Tensor) -> dict[str, Any]:
+def _params_for_out(name: str, args: tuple[Any, ...], params: dict[str, Any], target: Tensor) -> dict[str, Any]:
     """Return params, with dtype (and device) taken from `out` for functions that compute in it."""
     if name in CREATING:
         return {"dtype": target.dtype, "device": target.device, **params}

@@ -10,7 +10,7 @@ from .. import dtypes
 from ..dtypes import DType
 from .tensor import Tensor
 
-__all__ = ["is_half", "widened"]
+__all__ = ["computed_in_f32", "is_half"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -39,7 +39,7 @@ def _as(value: Any, source: DType, target: DType) -> Any:
     return value
 
 
-def widened(function: F) -> F:
+def computed_in_f32(function: F) -> F:
     """Decorate a function to run in f32 if its float tensors are 16-bit, and convert its results back.
 
     If f16 and bf16 operands are mixed, they are converted to f32 and the results stay f32.

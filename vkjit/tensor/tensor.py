@@ -167,7 +167,7 @@ class Tensor(TensorMethods):
 
     def is_contiguous(self) -> bool:
         """Return True if the elements are dense in C order."""
-        return self._array.form.contiguous
+        return self._array.spec_class.contiguous
 
     # -- autograd
 
@@ -185,7 +185,7 @@ class Tensor(TensorMethods):
         self._version.value += 1
 
     @property
-    def memory(self) -> object:
+    def memory_key(self) -> object:
         """An object identifying the buffer, shared by all of its views."""
         return self._version
 
@@ -215,9 +215,9 @@ class Tensor(TensorMethods):
     def rebase(self) -> None:
         """Start a new autograd history after a recorded in-place write."""
         self._version.recorded += 1
-        self.replace()
+        self.reset_meta()
 
-    def replace(self) -> None:
+    def reset_meta(self) -> None:
         """Reset the autograd state to match the current memory; the caller records how the value was made."""
         self._history = self._version.recorded
         meta = GradMeta(self.shape, self.dtype, self.device)
@@ -346,7 +346,7 @@ class Tensor(TensorMethods):
         same._history, same._is_view = self._history, self._is_view
         return same
 
-    def placed(self, meta: GradMeta | None) -> Tensor:
+    def with_grad_meta(self, meta: GradMeta | None) -> Tensor:
         """Return the same memory with the given autograd state (None: detached)."""
         same = self.detach()
         if meta is not None:

@@ -49,8 +49,8 @@ def _follow(view: Tensor) -> None:
             "its gradient would be wrong: make the view again after the change, or .clone() it before"
         )
     root = view.root
-    view.replace()
-    tape.record("part_of", (_in_c_order(root),), _place(root, view), (view,), always=True)
+    view.reset_meta()
+    tape.record("part_of", (_in_c_order(root),), _location(root, view), (view,), always=True)
 
 
 def check_written(name: str, target: Tensor) -> None:
@@ -74,19 +74,19 @@ def check_written(name: str, target: Tensor) -> None:
         )
 
 
-def record_written(name: str, kept: tuple[Any, ...], params: dict[str, Any], target: Tensor, root: Tensor) -> None:
-    """Record that operation `name` on `kept` has written the view `target`, and thereby a part of its root."""
+def record_written(name: str, operands: tuple[Any, ...], params: dict[str, Any], target: Tensor, root: Tensor) -> None:
+    """Record that operation `name` on `operands` has written the view `target`, and thereby a part of its root."""
     before = _in_c_order(root.alias())
     root.rebase()
-    target.replace()
-    tape.record(name, kept, params, (target,))
+    target.reset_meta()
+    tape.record(name, operands, params, (target,))
     order = _order(root._array)
     assert order is not None  # checked before the write
     if order == tuple(range(len(order))):
-        tape.record("replace_part", (before, target), _place(root, target), (root,))
+        tape.record("replace_part", (before, target), _location(root, target), (root,))
         return
     changed = Tensor(_permuted(root._array, order), version=root._version)
-    tape.record("replace_part", (before, target), _place(root, target), (changed,))
+    tape.record("replace_part", (before, target), _location(root, target), (changed,))
     tape.record("permute", (changed,), {"order": tuple(order.index(i) for i in range(len(order)))}, (root,))
 
 
@@ -119,7 +119,7 @@ def _order(array: DeviceArray) -> tuple[int, ...] | None:
     return (*nontrivial, *(i for i in range(len(array.shape)) if i not in nontrivial))
 
 
-def _place(root: Tensor, view: Tensor) -> dict[str, Any]:
+def _location(root: Tensor, view: Tensor) -> dict[str, Any]:
     """Return the view's shape, strides and start in the root's C order, as `part_of` and `replace_part` take them."""
     start = (view._array.offset - root._array.offset) // view.dtype.itemsize if view.numel() else 0
     return {"shape": view.shape, "strides": view.strides, "start": start}

@@ -18,7 +18,7 @@ from ..errors import CompileError, VkjitError
 from ..frontend.source import source_of
 from ..launch.kernel import Kernel
 from .checks import first_finding
-from .execution.time_limited import impatient
+from .execution.time_limited import time_limited
 from .generate.strategies import dtype_of_param
 
 __all__ = ["proposed_tests"]
@@ -103,7 +103,7 @@ def _settings(kernel: Kernel) -> dict[str, Any] | None:
 
 def _finding(kernel: Kernel, reference: Any, settings: Mapping[str, Any]) -> Any:
     try:
-        with impatient(10.0):
+        with time_limited(10.0):
             return first_finding(kernel, reference, devices="interpreter", max_examples=20, seed=1, **settings)
     except VkjitError as error:
         return error

@@ -127,8 +127,10 @@ def _shared_bytes(module: Module) -> int:
 def masked(mask: str | None = None, device: Any = "interpreter") -> Iterator[Device]:
     """Limit a device's caps and make it the default inside the block.
 
-    mask: None takes VKJIT_CAPS. device: an index, a name or a device. An interpreter is replaced by a new one; any
-    other device must not be used elsewhere meanwhile. Raises ArgumentError.
+    mask: a name in `MASKS` or limits separated by spaces, such as "shared=16384 without=f64,i64" (see the module
+    docstring); None takes the environment variable VKJIT_CAPS. device: an index, a name or a device. For an interpreter,
+    a new device is made; any other device is modified in place until the block ends, so don't use it elsewhere in the
+    meantime. Raises ArgumentError for an invalid mask.
     """
     chosen = os.environ.get("VKJIT_CAPS", "") if mask is None else mask
     opened = open_device(device)

@@ -1,7 +1,7 @@
 """Metamorphic relations of functions of arrays: linearity, batch invariance, permutation equivariance, determinism.
 
 Each check takes a function (a kernel that returns its Out, or a function that calls kernels) and one set of arguments,
-and raises `LawFailure` if the relation is violated. Arrays that a relation changes are given by position. Floats may
+and raises `RelationFailure` if the relation is violated. Arrays that a relation changes are given by position. Floats may
 differ by `relative` times the largest magnitude; the default is 64 epsilons of the type plus one per element.
 """
 
@@ -16,14 +16,14 @@ import numpy.typing as npt
 from ..errors import ArgumentError
 
 __all__ = [
-    "LawFailure", "associative", "batch_invariant", "deterministic", "idempotent", "linear", "permutation_equivariant",
+    "RelationFailure", "associative", "batch_invariant", "deterministic", "idempotent", "linear", "permutation_equivariant",
     "round_trip",
 ]  # fmt: skip
 
 Array = npt.NDArray[Any]
 
 
-class LawFailure(AssertionError):  # noqa: N818  the function failed, not the law
+class RelationFailure(AssertionError):  # noqa: N818  the function failed, not the law
     """A violated metamorphic relation.
 
     `law`: its name. `found`, `expected`: the values with the largest error, at `index`. `allowed`: the allowed
@@ -51,7 +51,7 @@ def deterministic(function: Callable[..., Any], *arguments: Any, runs: int = 5) 
         for one, two in zip(first, _arrays(function(*_copies(arguments))), strict=True):
             if one.tobytes() != two.tobytes():
                 place = _worst(one, two)
-                raise LawFailure("deterministic", place, two[place].item(), one[place].item(), 0.0)
+                raise RelationFailure("deterministic", place, two[place].item(), one[place].item(), 0.0)
 
 
 def linear(
@@ -157,11 +157,11 @@ def _result(function: Callable[..., Any], arguments: Sequence[Any], at: int, val
 
 
 def _with_axis(law: str, result: Array, axis: int, size: int) -> Array:
-    """Return the result. Raises LawFailure unless it has `size` slices along the axis."""
+    """Return the result. Raises RelationFailure unless it has `size` slices along the axis."""
     if not -result.ndim <= axis < result.ndim or result.shape[axis] != size:
         shape = list(result.shape) or [1]
         shape[axis if -len(shape) <= axis < len(shape) else 0] = size
-        raise LawFailure(law, (), result.shape, tuple(shape), 0.0)
+        raise RelationFailure(law, (), result.shape, tuple(shape), 0.0)
     return result
 
 
@@ -175,13 +175,13 @@ def _worst(one: Array, two: Array) -> tuple[int, ...]:
 def _same(law: str, found: Array, expected: Array, slice_at: tuple[int, int] | None = None) -> None:
     """Compare bit for bit. `slice_at`: (axis, index) of the slice that these arrays are."""
     if found.shape != expected.shape:
-        raise LawFailure(law, (), found.shape, expected.shape, 0.0)
+        raise RelationFailure(law, (), found.shape, expected.shape, 0.0)
     if not np.array_equal(found, expected, equal_nan=found.dtype.kind == "f"):
         place = _worst(found, expected)
         whole = list(place)
         if slice_at is not None:
             whole[slice_at[0]] = slice_at[1]
-        raise LawFailure(law, tuple(whole), found[place].item(), expected[place].item(), 0.0)
+        raise RelationFailure(law, tuple(whole), found[place].item(), expected[place].item(), 0.0)
 
 
 def _compare(
@@ -189,7 +189,7 @@ def _compare(
 ) -> None:
     """Compare within the rounding errors of the type of `like`, relative to the largest magnitude."""
     if found.shape != expected.shape:
-        raise LawFailure(law, (), found.shape, expected.shape, 0.0)
+        raise RelationFailure(law, (), found.shape, expected.shape, 0.0)
     eps = float(np.finfo(like.dtype).eps) if like.dtype.kind == "f" else 0.0
     share = (64 + like.size) * eps if relative is None else relative
     size = max(_largest(np.abs(expected)), _largest(np.asarray(magnitude)))
@@ -198,7 +198,7 @@ def _compare(
         wrong &= ~(np.isnan(found) & np.isnan(expected))
     if wrong.any():
         place = _worst(np.where(wrong, found, expected), expected)
-        raise LawFailure(law, place, float(found[place]), float(expected[place]), share * size)
+        raise RelationFailure(law, place, float(found[place]), float(expected[place]), share * size)
 
 
 def _largest(magnitudes: Array) -> float:

@@ -19,11 +19,11 @@ from typing import Any
 
 import pytest
 
-__all__ = ["found", "is_wanted", "labels", "opened", "parameters", "summary"]
+__all__ = ["devices_by_label", "is_wanted", "labels", "opened", "parameters", "summary"]
 
 
 @functools.cache
-def found() -> dict[str, Any]:
+def devices_by_label() -> dict[str, Any]:
     """Return the information on each device by label: "interpreter", "cpu", or "vulkan-" and the device's name."""
     import vkjit
 
@@ -47,7 +47,7 @@ def is_wanted(label: str, wanted: str) -> bool:
 
 def labels(wanted: str) -> list[str]:
     """Return the labels of the selected executors."""
-    return [label for label in found() if is_wanted(label, wanted)]
+    return [label for label in devices_by_label() if is_wanted(label, wanted)]
 
 
 def summary(wanted: str) -> str:
@@ -64,12 +64,12 @@ def parameters(wanted: str) -> list[Any]:
     Raises pytest.UsageError for a name that matches no executor, so that a typing error isn't reported as success.
     """
     rows: list[Any] = [pytest.param(label, id=label) for label in labels(wanted)]
-    if not any(label.startswith("vulkan") for label in found()) and is_wanted("vulkan", wanted):
+    if not any(label.startswith("vulkan") for label in devices_by_label()) and is_wanted("vulkan", wanted):
         reason = "no Vulkan device on this machine"
         rows.append(pytest.param("vulkan", id="vulkan", marks=pytest.mark.skip(reason=reason)))
     if not rows:
         raise pytest.UsageError(
-            f"--vkjit-device={wanted} is part of no executor's name; there are {', '.join(found())}"
+            f"--vkjit-device={wanted} is part of no executor's name; there are {', '.join(devices_by_label())}"
         )
     return rows
 
@@ -82,7 +82,7 @@ def opened(label: str, mask: str | None = None) -> Iterator[Any]:
     """
     import vkjit
 
-    chosen = vkjit.device(found()[label].index)
+    chosen = vkjit.device(devices_by_label()[label].index)
     if mask is not None:
         from .masks import masked
 

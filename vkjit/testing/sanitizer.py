@@ -12,7 +12,7 @@ from typing import Any
 
 from ..backends.selection import device as open_device, use_device
 from ..launch.kernel import Kernel
-from ..runtime.sanitizer_reports import SanitizerReport, checks_of, sanitized
+from ..runtime.sanitizer_reports import SanitizerReport, parse_checks, sanitized
 
 __all__ = ["sanitize", "sanitized"]
 
@@ -34,7 +34,7 @@ def sanitize(
     Raises CompileError for errors found at compile time, such as divergent barriers, ArgumentError for arguments that
     don't fit, and KernelAssertionError for a failed assert in the kernel.
     """
-    selected = checks_of(True if checks is None else checks)
+    selected = parse_checks(True if checks is None else checks)
     with _LOCK:
         twin, reports = _twin(kernel, selected)
         reports.clear()

@@ -146,8 +146,8 @@ def test_local_array_with_a_runtime_index(device: Any, dtype: DType) -> None:
     body, _ = b.repeat(b.i32(0), b.i32(4), b.i32(1), [])
     with b.at(body):
         k = body.args[0]
-        turned = b.emit("load", own, b.emit("sub", b.i32(3), k))
-        b.op("store", b.p["out"], b.emit("add", first, k), turned)
+        transposed = b.emit("load", own, b.emit("sub", b.i32(3), k))
+        b.op("store", b.p["out"], b.emit("add", first, k), transposed)
         b.op("continue")
     x = (np.arange(N) * 5 % 7 // (5 if dtype is dtypes.boolean else 1)).astype(dtype.storage)
     (_, out) = on_device(device, b.finish(), 1, [x, np.zeros_like(x)])

@@ -12,7 +12,7 @@ from vkjit import dtypes
 from vkjit.dtypes import DType
 from vkjit.ir.ops import KINDS, OPS, OpName
 from vkjit.ir.types import Scalar, Vector
-from vkjit.passes.arithmetic.floats import WHOLE_RULES
+from vkjit.passes.arithmetic.floats import ROUNDING_RULES
 
 NUMBERS = tuple(dtype for dtype in dtypes.ALL if dtype not in (dtypes.boolean, dtypes.bf16))
 INTEGERS = tuple(dtype for dtype in NUMBERS if dtype.is_integer)
@@ -67,7 +67,7 @@ def _operands(name: str, dtype: DType, count: int) -> list[Any]:
 @pytest.mark.parametrize(("name", "dtype"), _rows(), ids=str)
 def test_operation(device: Any, name: OpName, dtype: DType) -> None:
     needs(device, dtype)
-    if name in WHOLE_RULES and dtype is dtypes.f64 and "far_whole_numbers" in device.caps.quirks:
+    if name in ROUNDING_RULES and dtype is dtypes.f64 and "far_whole_numbers" in device.caps.quirks:
         pytest.skip("this driver may round f64 to whole numbers wrongly: the compiler makes them of other operations")
     row = OPS[name]
     count = len(row.operands)
@@ -218,8 +218,8 @@ def test_vectors_are_made_and_taken_apart(device: Any) -> None:
     i = b.gid32()
     x = b.emit("load", b.p["x"], i)
     parts = [b.emit("vec_extract", x, lane=lane, type=Scalar(dtypes.f32)) for lane in (3, 2, 1, 0)]
-    turned = b.emit("vec_make", *parts, type=vector)
-    b.op("store", b.p["out"], i, b.emit("vec_insert", turned, b.const(7.0, dtypes.f32), lane=1))
+    transposed = b.emit("vec_make", *parts, type=vector)
+    b.op("store", b.p["out"], i, b.emit("vec_insert", transposed, b.const(7.0, dtypes.f32), lane=1))
     module = b.finish()
     x_values = np.arange(256, dtype=np.float32).reshape(64, 4)
     wanted = x_values[:, ::-1].copy()

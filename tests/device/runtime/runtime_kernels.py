@@ -93,7 +93,7 @@ class Kernel(Assembler):
         self._head()
         signature = self.typed(33, self.void)
         self.constants: dict[int, int] = {}
-        self.four = self.constant(self.u64, 4, 2)
+        self.vec4 = self.constant(self.u64, 4, 2)
         self.signature = signature
 
     def typed_variable(self, storage: int, kind: int) -> int:
@@ -141,7 +141,7 @@ class Kernel(Assembler):
     def pointer(self, base: int, index: int) -> int:
         """Return the address base + 4 * index as a pointer to u32; index is a u32."""
         wide = self.op(113, self.u64, index)  # UConvert
-        offset = self.op(132, self.u64, wide, self.four)
+        offset = self.op(132, self.u64, wide, self.vec4)
         return self.op(120, self.element, self.op(128, self.u64, base, offset))
 
     def load(self, base: int, index: int) -> int:

@@ -39,7 +39,7 @@ def shared() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def young() -> Iterator[None]:
+def gc_frozen() -> Iterator[None]:
     """Exclude objects of earlier tests from garbage collection, which this module triggers often."""
     gc.collect()
     gc.freeze()
@@ -503,7 +503,7 @@ def test_the_number_of_submissions_in_flight_is_bounded(vulkan: Any, monkeypatch
     for _ in range(200):
         vulkan.launch(kernel, (1, 1, 1), BLOCK.pack(x.address, 0, y.address, 64), (x,), (y,))
         x, y = y, x
-        assert len(vulkan._queue._in_flight) <= queue.MOST_IN_FLIGHT
+        assert len(vulkan._queue._in_flight) <= queue.MAX_IN_FLIGHT
     assert download(vulkan, x).tolist() == [200] * 64
 
 

@@ -49,10 +49,10 @@ def test_memory_is_shared_where_the_host_sees_it(device: Any) -> None:
 def test_given_memory_outlives_the_tensor(device: Any) -> None:
     if not is_shared(device):
         pytest.skip("the host doesn't see this device's memory")
-    before = len(dlpack._given)
+    before = len(dlpack._exported)
     x = vk.tensor(np.arange(1000))
     values = np.from_dlpack(x)
-    assert len(dlpack._given) == before + 1
+    assert len(dlpack._exported) == before + 1
     del x
     gc.collect()
     others = [vk.zeros(1000, dtype=vk.i64) for _ in range(10)]
@@ -60,10 +60,10 @@ def test_given_memory_outlives_the_tensor(device: Any) -> None:
     assert np.array_equal(values, np.arange(1000)) and len(others) == 10
     del values
     gc.collect()
-    assert len(dlpack._given) == before
+    assert len(dlpack._exported) == before
     vk.zeros(3).__dlpack__()  # a capsule that is never consumed
     gc.collect()
-    assert len(dlpack._given) == before
+    assert len(dlpack._exported) == before
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)

@@ -84,7 +84,7 @@ def fixed(x: vk.InOut[vk.f32, "4 N"], y: vk.In[vk.f32, "N N"]):
 
 
 @contextmanager
-def long_ways(device: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def slow_path_launches(device: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Collect the names of the kernels that are launched through the slow path."""
     names: list[str] = []
     usual = VulkanDevice.launch
@@ -108,7 +108,7 @@ def random(*shape: int, seed: int = 0) -> Any:
 
 
 def test_fresh_arrays_of_fresh_shapes(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    with long_ways(device, monkeypatch) as slow:
+    with slow_path_launches(device, monkeypatch) as slow:
         for n in (7, 64, 1, 129, 3000, 16):
             a, b = random(n, seed=n), random(n, seed=n + 1)
             out = vk.empty(n, device=device)
@@ -299,7 +299,7 @@ def twenty(
 @pytest.mark.parametrize("kernel", [one, two, five, eight, nine, twenty])
 def test_any_number_of_arrays(device: Any, kernel: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     count = len(kernel.spec.params)
-    with long_ways(device, monkeypatch) as slow:
+    with slow_path_launches(device, monkeypatch) as slow:
         for n in (4, 8, 12, 16):
             arrays = [vk.full((n,), float(i + 2), device=device) for i in range(count)]
             expected = 3 if count == 1 else {2: 5, 5: 15, 8: 44, 9: 54, 20: 131}[count]
@@ -348,7 +348,7 @@ def test_an_interruption_in_the_middle_costs_a_barrier_and_no_order(
     x, y = vk.ones(4, device=device), vk.zeros(4, device=device)
     two(x, y)
     two(x, y)
-    two._ways[2].call = None  # native code can't be interrupted
+    two._fast_paths_by_call[2].call = None  # native code can't be interrupted
     recorder, reached = device._direct, []
 
     def interrupted(*_: Any) -> None:
@@ -430,7 +430,7 @@ def by_function(x: vk.InOut[vk.f32, "N"], f: vk.Const[Any]):
 
 def test_what_constants_capture_counts(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     x = vk.zeros(10, device=device)
-    with long_ways(device, monkeypatch) as slow:
+    with slow_path_launches(device, monkeypatch) as slow:
         for value in (1, 1, 1, 10, 10, 10, 1, 1):
             monkeypatch.setitem(globals(), "SHIFT", value)
             before = x.numpy()
@@ -471,7 +471,7 @@ def with_builtins(x: vk.In[vk.f32, "N"], y: vk.Out[vk.f32, "N"], f: vk.Const[Any
 
 def test_kernels_that_use_builtins_take_the_short_way(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = tensor(device, random(9)), vk.empty(9, device=device)
-    with long_ways(device, monkeypatch) as slow:
+    with slow_path_launches(device, monkeypatch) as slow:
         for _ in range(3):
             with_builtins(x, y, larger)
             np.testing.assert_array_equal(y.numpy(), np.maximum(np.abs(x.numpy()), 2))

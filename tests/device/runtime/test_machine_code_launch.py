@@ -57,7 +57,7 @@ def hardware(device: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[VulkanDev
     device.synchronize()
 
 
-def notes(device: VulkanDevice, tensors: list[Any], epoch: int, serial: int) -> list[Any]:
+def tracked_state(device: VulkanDevice, tensors: list[Any], epoch: int, serial: int) -> list[Any]:
     """Return the state that launches track for the queue and buffers, relative to `epoch` and `serial`."""
     queue = device._queue
     found: list[Any] = [queue.recorded, queue.transferred, queue.bound, queue.epoch - epoch]
@@ -103,7 +103,7 @@ def test_the_same_commands_and_notes_as_in_python(hardware: VulkanDevice, seed: 
                 found.append(try_call(kernel, given))
             launched += sum(by_machine_code)
             log.append(driver.calls)
-            state.append(notes(hardware, tensors, epoch, serial))
+            state.append(tracked_state(hardware, tensors, epoch, serial))
         logs.append(log)
         states.append(state)
         errors.append(found)
@@ -122,7 +122,7 @@ def test_the_same_commands_and_notes_as_in_python(hardware: VulkanDevice, seed: 
 def watched(kernel: Any, count: int, by_machine: bool) -> Iterator[list[bool]]:
     """Collect the native launcher's answers for calls with `count` arguments; `by_machine=False` disables it."""
     said: list[bool] = []
-    way = kernel._ways.get(count)
+    way = kernel._fast_paths_by_call.get(count)
     usual = None if way is None else way.call
 
     def call(*args: Any) -> bool:
@@ -244,12 +244,12 @@ def test_who_watches_sees_every_launch(hardware: VulkanDevice) -> None:
     np.testing.assert_array_equal(x.numpy(), before + SHIFT)
     for _ in range(10):
         shifted(x)  # leaves a submission open
-    sanitizer_reports.OPEN.append(None)  # as an active sanitizer does
+    sanitizer_reports.OPEN_BLOCKS.append(None)  # as an active sanitizer does
     try:
         with watched(shifted, 1, True) as said:
             shifted(x)
     finally:
-        sanitizer_reports.OPEN.pop()
+        sanitizer_reports.OPEN_BLOCKS.pop()
     assert said == [False]
 
 
@@ -351,19 +351,23 @@ def test_nothing_is_kept_alive_or_let_go(hardware: VulkanDevice) -> None:
     for _ in range(5):
         along(x, y, out)
         shifted(out)
-    kernel = along._ways[3]._plans[0]._held[0][2]
+    kernel = along._fast_paths_by_call[3]._plans[0]._held[0][2]
     watched_objects = [
         x,
         x.__vkjit_array__,
         x.__vkjit_array__.buffer,
-        x.__vkjit_array__.words,
+        x.__vkjit_array__.descriptor,
         kernel,
         hardware._queue,
         None,
         True,
         False,
     ]
-    watched_objects += [shifted._ways[1]._plans[0]._held[0][2], out.__vkjit_array__.buffer, along._ways[3].current]
+    watched_objects += [
+        shifted._fast_paths_by_call[1]._plans[0]._held[0][2],
+        out.__vkjit_array__.buffer,
+        along._fast_paths_by_call[3].current,
+    ]
     gc.collect()
     before = [sys.getrefcount(one) for one in watched_objects]
     with watched(along, 3, True) as said:
@@ -398,7 +402,7 @@ def test_a_kernel_goes_with_its_plans(hardware: VulkanDevice) -> None:
     x = vk.zeros(10, device=hardware)
     for _ in range(5):
         short_lived(x)
-    plan = weakref.ref(short_lived._ways[1])
+    plan = weakref.ref(short_lived._fast_paths_by_call[1])
     hardware.synchronize()
     del short_lived
     gc.collect()

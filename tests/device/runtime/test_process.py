@@ -16,7 +16,7 @@ from vkjit.backends.vulkan.runtime import enumeration
 SETUP = """
 import sys
 import numpy as np
-from tests.device import runtime_kernels as kernels
+from tests.device.runtime import runtime_kernels as kernels
 from vkjit import errors
 from vkjit.backends.vulkan.runtime import enumeration, instance
 from vkjit.runtime import handles

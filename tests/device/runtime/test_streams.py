@@ -211,7 +211,7 @@ def test_a_full_submission_leaves_nothing_to_send(device: Any) -> None:
             mix(x, y, step)
             expected = (np.arange(64) * 31 + expected * 17 + step) % 1000003
         if queue.recorded == 0:
-            ready += queue.ticket != 0
+            ready += queue.command_handle != 0
             sent = queue.serial
             stream.record_event().synchronize()
             stream.synchronize()

@@ -10,7 +10,7 @@ import pytest
 
 import vkjit as vk
 from vkjit.sanitizer import launch as sanitizing
-from vkjit.stdlib.registry import as_class
+from vkjit.stdlib.registry import forcing_class
 
 N = 300
 
@@ -83,12 +83,16 @@ def test_operations(device: Any, name: str, launches: list[str]) -> None:
 
 @pytest.mark.parametrize("name", sorted(OPERATIONS.keys() - SLOW))
 def test_variants_for_gpus(device: Any, name: str, launches: list[str]) -> None:
-    with vk.use_device(device), as_class("gpu"), vk.testing.sanitized("bounds,uninitialised,races"):
+    with vk.use_device(device), forcing_class("gpu"), vk.testing.sanitized("bounds,uninitialised,races"):
         OPERATIONS[name]().numpy()
     assert launches
 
 
 def test_a_product_through_shared_memory(launches: list[str]) -> None:
-    with vk.use_device(vk.device("interpreter")), as_class("gpu"), vk.testing.sanitized("bounds,uninitialised,races"):
+    with (
+        vk.use_device(vk.device("interpreter")),
+        forcing_class("gpu"),
+        vk.testing.sanitized("bounds,uninitialised,races"),
+    ):
         OPERATIONS["product"]().numpy()
     assert any("tiles" in name for name in launches)

@@ -14,7 +14,7 @@ from vkjit.runtime.device import Device
 from vkjit.stdlib import partial_sums
 from vkjit.stdlib.conv import gpu_plan, shared_patch_plan
 from vkjit.stdlib.conv.geometry import Geometry
-from vkjit.stdlib.registry import as_class
+from vkjit.stdlib.registry import forcing_class
 
 UNIT = 2.0**-24
 
@@ -38,7 +38,7 @@ SMALL = geometry(2, 1, 3, 5, (5, 6), (2, 2), pad=(1, 0))
 @pytest.mark.parametrize("g", [SMALL, *STRIPS], ids=lambda g: f"{g.groups}x{g.channels}-{g.filters}-{g.kernel[1:]}")
 def test_strips(device: Device, g: Geometry) -> None:
     """The result and the gradient of the input match float64, with and without bias."""
-    plan = shared_patch_plan.Strips(4, 2, 1, 4, 2, 2) if g is SMALL else None
+    plan = shared_patch_plan.StripTiling(4, 2, 1, 4, 2, 2) if g is SMALL else None
     if plan is None and device.caps.kind in ("cpu", "llvm-cpu"):
         pytest.skip("processors take seconds to compile kernels of this size; the small one is enough")
     shapes = (g.batch, g.groups * g.channels, 1, *g.size[1:]), (g.groups * g.filters, g.channels, 1, *g.kernel[1:])
@@ -72,16 +72,16 @@ def close(found: Any, exact: Any, magnitude: Any) -> None:
     ids=["stride", "dilation", "taps"],
 )
 def test_other_convolutions_are_no_strips(g: Geometry) -> None:
-    assert shared_patch_plan.strips_for(g, g.channels, g.filters, g.out[1:]) is None
+    assert shared_patch_plan.tiling_for(g, g.channels, g.filters, g.out[1:]) is None
 
 
 def test_strips_suit_the_size() -> None:
     """Few strips lie outside an image, and small problems are split into enough workgroups."""
-    large = shared_patch_plan.strips_for(geometry(32, 1, 64, 64, (56, 56), (3, 3), pad=(1, 1)), 64, 64, (56, 56))
+    large = shared_patch_plan.tiling_for(geometry(32, 1, 64, 64, (56, 56), (3, 3), pad=(1, 1)), 64, 64, (56, 56))
     assert large is not None and large.filters * large.filter_groups == 64
-    small = shared_patch_plan.strips_for(geometry(8, 1, 16, 32, (14, 14), (3, 3), pad=(1, 1)), 16, 32, (14, 14))
+    small = shared_patch_plan.tiling_for(geometry(8, 1, 16, 32, (14, 14), (3, 3), pad=(1, 1)), 16, 32, (14, 14))
     assert small is not None and small.filters * small.filter_groups < 32
-    line = shared_patch_plan.strips_for(geometry(1, 1, 1, 4, (1, 99), (1, 3), pad=(0, 1)), 1, 4, (1, 99))
+    line = shared_patch_plan.tiling_for(geometry(1, 1, 1, 4, (1, 99), (1, 3), pad=(0, 1)), 1, 4, (1, 99))
     assert line is not None and (line.rows, line.filters) == (1, 4)
 
 
@@ -97,7 +97,7 @@ def test_gradients_of_weights_and_bias(
     if device.caps.kind == "llvm-cpu" or (device.caps.kind == "cpu" and shape[0] != 1):
         pytest.skip("others show it; kernels of this size take seconds to compile here")
     x, w = numbers(shape, 1), numbers((filters, shape[1] // groups, 3, 3), 2)
-    with vk.use_device(device), as_class("gpu"):
+    with vk.use_device(device), forcing_class("gpu"):
         one, two, three = vk.tensor(x), vk.tensor(w), vk.tensor(numbers((filters,), 3))
         for leaf in (two, three):
             leaf.requires_grad = True
@@ -124,26 +124,30 @@ def test_gradients_at_once_take_no_sums_of_their_own(device: Device, monkeypatch
     if device.caps.kind == "llvm-cpu":
         pytest.skip("others show it; kernels of this size take seconds to compile here")
     launched: list[str] = []
-    for module, name in ((gpu_plan, "product"), (partial_sums, "_sum_parts_of_two"), (partial_sums, "_sum_parts")):
+    for module, name in (
+        (gpu_plan, "implicit_gemm"),
+        (partial_sums, "_sum_parts_of_two"),
+        (partial_sums, "_sum_parts"),
+    ):
         monkeypatch.setattr(module, name, noting(getattr(module, name), launched))
-    with vk.use_device(device), as_class("gpu"):
+    with vk.use_device(device), forcing_class("gpu"):
         w: Any = vk.tensor(numbers((2, 1, 3, 3), 1))
         b: Any = vk.tensor(numbers((2,), 2))
         w.requires_grad = b.requires_grad = True
         F.conv2d(vk.tensor(numbers((1, 1, 4, 4), 3)), w, b, padding=1).sum().backward()
         np.testing.assert_allclose(b.grad.numpy(), 16)
-    assert launched == ["product", "_sum_parts_of_two"]
+    assert launched == ["implicit_gemm", "_sum_parts_of_two"]
 
 
 @pytest.mark.parametrize(("parts", "length"), [(16, 1), (17, 33), (130, 300), (3, 5)])
 def test_sums_of_many_parts(device: Device, parts: int, length: int) -> None:
     x = numbers((parts, length), 5)
-    with vk.use_device(device), as_class("gpu"):
+    with vk.use_device(device), forcing_class("gpu"):
         y, head, tail = vk.empty(length), vk.empty(length), vk.empty(1)
         array = vk.tensor(x)._array
-        partial_sums.sum_parts(array, y._array)
+        partial_sums.sum_partials(array, y._array)
         wide = vk.tensor(np.concatenate([x, x[:, :1]], 1))._array
-        partial_sums.sum_parts_of_two(wide, head._array, tail._array)
+        partial_sums.sum_partials_into_two(wide, head._array, tail._array)
         exact, magnitude = x.astype(np.float64).sum(0), parts * abs(x).astype(np.float64).sum(0)
         close(y.numpy(), exact, magnitude)
         close(head.numpy(), exact, magnitude)

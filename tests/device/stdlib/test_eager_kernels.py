@@ -9,7 +9,7 @@ import pytest
 
 import vkjit as vk
 from vkjit.nn import functional as F
-from vkjit.stdlib.registry import as_class
+from vkjit.stdlib.registry import forcing_class
 
 EPS = 2.0**-24
 
@@ -34,7 +34,7 @@ def test_linear_and_its_gradients(device: Any, shape: tuple[int, ...], biased: b
     x, w, b = values(*rows, inputs, seed=1), values(outputs, inputs, seed=2), values(outputs, seed=3)
     g = values(*rows, outputs, seed=4)
     tx, tw, tb = leaf(x, device), leaf(w, device), leaf(b, device)
-    with as_class("gpu"):
+    with forcing_class("gpu"):
         y = F.linear(tx, tw, tb if biased else None)
         y.backward(vk.tensor(g, device=device))
     terms = max(inputs, outputs, int(np.prod(rows)))
@@ -51,7 +51,7 @@ def test_linear_and_its_gradients(device: Any, shape: tuple[int, ...], biased: b
 def test_linear_of_views_and_of_frozen_weights(device: Any) -> None:
     x, w, b = values(40, 9, seed=1), values(40, 12, seed=2), values(12, seed=3)
     tx, tw, tb = vk.tensor(x, device=device), vk.tensor(w, device=device), leaf(b, device)
-    with as_class("gpu"):
+    with forcing_class("gpu"):
         y = F.linear(tx.t(), tw.t(), tb)
         y.sum().backward()
     close(y.detach(), x.T @ w + b, 40)
@@ -81,7 +81,7 @@ def test_mean_cross_entropy_and_its_gradient(device: Any, shape: tuple[int, int]
     weight = np.abs(values(classes, seed=3)) + 0.5 if weighted else None
     scores = leaf(x, device)
     factors = None if weight is None else vk.tensor(weight, device=device)
-    with as_class("gpu"):
+    with forcing_class("gpu"):
         loss = F.cross_entropy(scores, vk.tensor(t, device=device), factors, ignore_index=-1)
         (twice,) = vk.autograd.grad(loss * 2, scores, create_graph=True)
         loss.backward()
@@ -96,14 +96,14 @@ def test_mean_cross_entropy_twice_differentiable_and_out_of_range(device: Any) -
     found = []
     for kind in ("gpu", "cpu"):
         scores = leaf(x, device)
-        with as_class(kind):
+        with forcing_class(kind):
             loss = F.cross_entropy(scores, vk.tensor(t, device=device))
             (slope,) = vk.autograd.grad(loss, scores, create_graph=True)
             (slope * slope).sum().backward()
         found.append(scores.grad.numpy())
     np.testing.assert_allclose(found[0], found[1], rtol=0, atol=16 * EPS)
     t[2] = 4
-    with as_class("gpu"):
+    with forcing_class("gpu"):
         for _ in range(3):  # the later calls take the fast path
             loss = F.cross_entropy(vk.tensor(x, device=device), vk.tensor(t, device=device))
             with pytest.raises(vk.KernelError, match="there are 4"):

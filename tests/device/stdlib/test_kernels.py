@@ -45,10 +45,10 @@ def test_functions_of_two(device: Any, name: str, kind: str) -> None:
 @pytest.mark.parametrize(
     ("form", "load", "combine", "finish", "start", "reference"),
     [
-        ("groups", "value", "add", "value", 0, lambda x: x.sum(axis=2)),
-        ("groups", "square", "add", "root", 0, lambda x: np.sqrt((x**2).sum(axis=2))),
-        ("lines", "value", "product", "value", 1, lambda x: x.prod(axis=2)),
-        ("lines", "absolute", "add", "mean", 0, lambda x: np.abs(x).mean(axis=2)),
+        ("per_workgroup", "value", "add", "value", 0, lambda x: x.sum(axis=2)),
+        ("per_workgroup", "square", "add", "root", 0, lambda x: np.sqrt((x**2).sum(axis=2))),
+        ("per_invocation", "value", "product", "value", 1, lambda x: x.prod(axis=2)),
+        ("per_invocation", "absolute", "add", "mean", 0, lambda x: np.abs(x).mean(axis=2)),
     ],
     ids=["sum", "norm", "product", "mean"],
 )  # fmt: skip
@@ -65,6 +65,7 @@ def test_reductions(
     check(device, kernel, reference, elements=given, dtypes=[vk.f32], dims={"R": (1, 600)})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [False, True], ids=["columns", "rows"])
 def test_tiles_of_products(device: Any, rows: bool) -> None:
     given = {"ACC": [vk.f32], "A_ROWS": [rows], "B_ROWS": [rows]}

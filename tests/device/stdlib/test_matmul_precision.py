@@ -13,14 +13,14 @@ import vkjit as vk
 from vkjit.errors import ArgumentError
 from vkjit.runtime.device import Device
 from vkjit.stdlib.matmul import precision as matmul_precision
-from vkjit.stdlib.registry import as_class
+from vkjit.stdlib.registry import forcing_class
 
 Floats = npt.NDArray[np.float32]
 
 
 @pytest.fixture(autouse=True)
 def _small_products_and_the_default(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(matmul_precision, "WORTH", 1)
+    monkeypatch.setattr(matmul_precision, "MIN_MULTIPLY_ADDS", 1)
     yield
     vk.set_matmul_precision("highest")
 
@@ -37,13 +37,13 @@ def bound(precision: str, depth: int) -> float:
 
 
 def product(a: Floats, b: Floats, precision: str) -> Floats:
-    with vk.use_device("interpreter"), as_class("gpu"):
+    with vk.use_device("interpreter"), forcing_class("gpu"):
         vk.set_matmul_precision(precision)
         found: Any = vk.matmul(vk.tensor(a), vk.tensor(b)).numpy()
     return found  # type: ignore[no-any-return]
 
 
-def factors(shape: tuple[int, int, int, int], spread: float) -> tuple[Floats, Floats]:
+def operands(shape: tuple[int, int, int, int], spread: float) -> tuple[Floats, Floats]:
     """Return operands with magnitudes spread within 2**+-spread."""
     g, m, k, n = shape
     random = np.random.default_rng(k)
@@ -55,7 +55,7 @@ def factors(shape: tuple[int, int, int, int], spread: float) -> tuple[Floats, Fl
 
 @pytest.mark.parametrize(("shape", "spread"), [((1, 16, 40, 24), 0.0), ((2, 9, 33, 12), 8.0), ((1, 5, 100, 8), 40.0)])
 def test_errors_stay_below_their_bounds(shape: tuple[int, int, int, int], spread: float) -> None:
-    a, b = factors(shape, spread)
+    a, b = operands(shape, spread)
     exact = np.matmul(a.astype(np.float64), b)
     scale = np.matmul(np.abs(a).astype(np.float64), np.abs(b))
     worst = {}
@@ -67,9 +67,9 @@ def test_errors_stay_below_their_bounds(shape: tuple[int, int, int, int], spread
 
 
 def test_the_default_never_reduces(monkeypatch: pytest.MonkeyPatch) -> None:
-    a, b = factors((1, 16, 40, 24), 0.0)
+    a, b = operands((1, 16, 40, 24), 0.0)
     calls: list[int] = []
-    monkeypatch.setattr(matmul_precision, "multiply_by_matrices", lambda *_: calls.append(1))
+    monkeypatch.setattr(matmul_precision, "multiply_coopmat", lambda *_: calls.append(1))
     assert vk.get_matmul_precision() == "highest"
     exact = np.matmul(a.astype(np.float64), b)
     off = np.abs(product(a, b, "highest") - exact)
@@ -96,7 +96,7 @@ def test_infinities_nan_and_large_numbers(precision: str) -> None:
 
 
 def test_only_products_of_f32_that_are_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    with vk.use_device("interpreter") as device, as_class("gpu"):
+    with vk.use_device("interpreter") as device, forcing_class("gpu"):
         vk.set_matmul_precision("medium")
         x, half = vk.ones((1, 8, 8))._array, vk.ones((1, 8, 8), dtype=vk.f16)._array
         odd = vk.ones((1, 8, 6))._array
@@ -104,13 +104,13 @@ def test_only_products_of_f32_that_are_worth_it(monkeypatch: pytest.MonkeyPatch)
         assert reduced(x, x, vk.zeros((1, 8, 8))._array)
         assert not reduced(half, half, half)
         assert not reduced(x, odd, odd)
-        monkeypatch.setattr(matmul_precision, "WORTH", 8**3 + 1)
+        monkeypatch.setattr(matmul_precision, "MIN_MULTIPLY_ADDS", 8**3 + 1)
         assert not reduced(x, x, x)
         assert device.caps.kind == "interpreter"
 
 
 def test_devices_without_matrices_stay_as_they_are(device: Device) -> None:
-    a, b = factors((1, 12, 20, 8), 0.0)
+    a, b = operands((1, 12, 20, 8), 0.0)
     with vk.use_device(device):
         found = []
         for precision in ("highest", "medium"):

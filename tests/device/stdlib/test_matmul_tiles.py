@@ -18,8 +18,8 @@ from vkjit.launch.host_arrays import overlaps
 from vkjit.runtime.device import Device, DeviceArray
 from vkjit.stdlib import partial_sums
 from vkjit.stdlib.matmul import by_rule, split_k, tile_plan
-from vkjit.stdlib.matmul.tile_plan import TilePlan, multiply_by_tiles, parts_for, plan_of_tiles
-from vkjit.stdlib.registry import as_class
+from vkjit.stdlib.matmul.tile_plan import TilePlan, multiply_by_tiles, plan_tiles, split_k_parts
+from vkjit.stdlib.registry import forcing_class
 
 SMALL = TilePlan(16, 32, 16, 64)
 UNIT = 2.0**-24
@@ -63,14 +63,14 @@ def check(
 
 
 @pytest.mark.parametrize(
-    ("turned", "parts", "activation"),
+    ("transposed", "parts", "activation"),
     [((False, False), 1, "gelu"), ((True, False), 1, ""), ((False, True), 3, "silu"), ((True, True), 1, "relu")],
 )
-def test_transposed_factors(turned: tuple[bool, bool], parts: int, activation: str, device: Device) -> None:
+def test_transposed_factors(transposed: tuple[bool, bool], parts: int, activation: str, device: Device) -> None:
     with vk.use_device(device):
         made = [
             vk.tensor(numbers((2, columns, rows) if flip else (2, rows, columns), seed)).transpose(1, 2 if flip else 1)
-            for seed, (rows, columns, flip) in enumerate(((17, 50, turned[0]), (50, 33, turned[1])))
+            for seed, (rows, columns, flip) in enumerate(((17, 50, transposed[0]), (50, 33, transposed[1])))
         ]
         plan = TilePlan(SMALL.rows, SMALL.columns, SMALL.depth, SMALL.threads, parts)
         check(made[0], made[1], plan, bias=bool(activation), activation=activation)
@@ -81,21 +81,21 @@ def test_no_bias_shares_no_memory_with_results(device: Device) -> None:
     with vk.use_device(device):
         a, b, c = (vk.zeros(shape) for shape in ((1, 40, 24), (1, 24, 40), (1, 40, 40)))
         for view in (a._array, a[:, 1:]._array):
-            bias = tile_plan._nothing(view, c._array, vk.f64)
+            bias = tile_plan._placeholder_bias(view, c._array, vk.f64)
             assert bias.shape == (40,)
             assert not overlaps([view, b._array, bias, c._array], [False, False, False, True])
-            assert bias.form.aligned or c.device.caps.kind == "interpreter"
+            assert bias.spec_class.aligned or c.device.caps.kind == "interpreter"
 
 
-@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("parts", [1, 2])
-def test_tiles_that_cover_their_matrices(turned: bool, parts: int, device: Device) -> None:
+def test_tiles_that_cover_their_matrices(transposed: bool, parts: int, device: Device) -> None:
     with vk.use_device(device):
         plan = TilePlan(16, 32, 16, 64, parts, "early")
         a, b = (vk.tensor(numbers(shape, n)) for n, shape in enumerate(((2, 64, 32), (2, 64, 64))))
-        left = a.transpose(1, 2) if turned else vk.tensor(numbers((2, 32, 64), 5))
+        left = a.transpose(1, 2) if transposed else vk.tensor(numbers((2, 32, 64), 5))
         assert plan.covers(left._array, vk.empty((2, 32, 64))._array)
-        check(left, b.transpose(1, 2) if turned else b, plan)
+        check(left, b.transpose(1, 2) if transposed else b, plan)
         assert not plan.covers(left._array, vk.empty((2, 32, 65))._array)
 
 
@@ -127,7 +127,7 @@ def test_types(device: Device) -> None:
 def test_the_plan_is_chosen_by_device(device: Device) -> None:
     with vk.use_device(device):
         a, b = vk.tensor(numbers((1, 5, 1100), 9)), vk.tensor(numbers((1, 1100, 33), 10))
-        plan = plan_of_tiles(a._array, vk.empty((1, 5, 33))._array)
+        plan = plan_tiles(a._array, vk.empty((1, 5, 33))._array)
         assert plan.parts == (1 if device.caps.kind == "interpreter" else 2)
         check(a, b, None)
 
@@ -144,11 +144,11 @@ def test_the_plan_is_chosen_by_device(device: Device) -> None:
     ],
 )
 def test_large_products_on_matrices_overlap(kind: str, total: str, side: int, plan: TilePlan) -> None:
-    with vk.use_device("interpreter") as device, as_class("gpu"):
+    with vk.use_device("interpreter") as device, forcing_class("gpu"):
         x = vk.zeros(64, device=device)._array
         a, c = (DeviceArray(x.buffer, 0, getattr(vk, dtype), (1, side, side), (0, 0, 0)) for dtype in (kind, total))
-        assert plan_of_tiles(a, c) == plan
-        assert plan_of_tiles(a, c, vk.f64).prefetch == ""
+        assert plan_tiles(a, c) == plan
+        assert plan_tiles(a, c, vk.f64).prefetch == ""
 
 
 def test_activations_that_there_are_not() -> None:
@@ -163,53 +163,53 @@ def test_activations_that_there_are_not() -> None:
 
 
 def test_how_many_parts() -> None:
-    assert [parts_for(tiles, 4096, 256) for tiles in (1, 32, 64, 128, 129, 4096)] == [8, 8, 4, 2, 1, 1]
-    assert parts_for(1000, 20000, 256, longest=8192) == 3
+    assert [split_k_parts(tiles, 4096, 256) for tiles in (1, 32, 64, 128, 129, 4096)] == [8, 8, 4, 2, 1, 1]
+    assert split_k_parts(1000, 20000, 256, max_depth=8192) == 3
     with vk.use_device("interpreter"):
         c = vk.empty((1, 16, 4096))._array
-    assert [split_k.parts_by_rule(c, depth) for depth in (1024, 2048, 4096)] == [1, 4, 8]
+    assert [split_k.split_k_parts(c, depth) for depth in (1024, 2048, 4096)] == [1, 4, 8]
 
 
 # -- split-K and copies
 @pytest.mark.parametrize("kind", ["f32", "f16"])
-@pytest.mark.parametrize("turned", [False, True])
-def test_products_in_parts(kind: str, turned: bool) -> None:
+@pytest.mark.parametrize("transposed", [False, True])
+def test_products_in_parts(kind: str, transposed: bool) -> None:
     """Split-K on views of the K dimension, with a remainder; layouts that can't be split are rejected."""
-    with vk.use_device("interpreter") as device, as_class("gpu"):
+    with vk.use_device("interpreter") as device, forcing_class("gpu"):
         dtype = getattr(vk, kind)
-        held = numbers((1, 176, 8) if turned else (1, 8, 176), 11)
+        held = numbers((1, 176, 8) if transposed else (1, 8, 176), 11)
         a = vk.tensor(held, dtype=dtype, device=device)
-        a = a.transpose(1, 2) if turned else a
+        a = a.transpose(1, 2) if transposed else a
         b = vk.tensor(numbers((1, 176, 24), 12), dtype=dtype, device=device)
         c = vk.zeros((1, 8, 24), dtype=dtype)
         shapes: list[Any] = []
 
         def spy(x: Any, y: Any, z: Any, total: Any) -> None:
             shapes.append(x.shape)
-            by_rule.multiply_whole(x, y, z, total)
+            by_rule.multiply_without_split_k(x, y, z, total)
 
-        assert split_k.multiply_in_parts(a._array, b._array, c._array, vk.f32, 3, spy)
+        assert split_k.multiply_split_k(a._array, b._array, c._array, vk.f32, 3, spy)
         assert shapes == [(2, 8, 64), (1, 8, 48)]
         wide, other = (x.to(vk.f64).numpy() for x in (a, b))
         exact, scale = np.matmul(wide, other), np.matmul(np.abs(wide), np.abs(other))
         rounding = 2.0**-11 * np.abs(exact) if kind == "f16" else 0.0
         assert (np.abs(c.to(vk.f64).numpy() - exact) <= rounding + 2 * 180 * UNIT * scale).all()
         wider = DeviceArray(c._array.buffer, 0, dtype, (1, 4, 24), (0, 48, 1))
-        assert not split_k.multiply_in_parts(a._array, b._array, wider, vk.f32, 3, spy)
+        assert not split_k.multiply_split_k(a._array, b._array, wider, vk.f32, 3, spy)
 
 
 def test_long_products_with_few_results_take_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(split_k, "LEAST_DEPTH", 128)
-    monkeypatch.setattr(split_k, "LEAST_PART", 64)
-    with vk.use_device("interpreter"), as_class("gpu"):
+    monkeypatch.setattr(split_k, "MIN_DEPTH", 128)
+    monkeypatch.setattr(split_k, "MIN_PART_DEPTH", 64)
+    with vk.use_device("interpreter"), forcing_class("gpu"):
         a, b = numbers((4, 130), 13), numbers((130, 4), 14)
         summed: list[int] = []
 
         def spy(x: DeviceArray, y: DeviceArray) -> None:
             summed.append(x.shape[0])
-            partial_sums.sum_parts(x, y)
+            partial_sums.sum_partials(x, y)
 
-        monkeypatch.setattr(split_k, "sum_parts", spy)
+        monkeypatch.setattr(split_k, "sum_partials", spy)
         c = vk.tensor(a) @ vk.tensor(b)
         assert summed == [2]  # parts of 128 and 2 along the K dimension
         off = np.abs(c.numpy() - a.astype(np.float64) @ b)

@@ -12,7 +12,7 @@ import vkjit as vk
 from vkjit.runtime.array import DeviceArray
 from vkjit.stdlib.elementwise import transpose, vec4
 from vkjit.stdlib.index import bincount, compaction, compaction_tiles, gather_scatter
-from vkjit.stdlib.registry import as_class, device_class
+from vkjit.stdlib.registry import device_class, forcing_class
 from vkjit.stdlib.scan_sort import radix_sort, radix_sort_ballot
 from vkjit.tensor.ops import axis, sorting
 from vkjit.tensor.tensor import Tensor
@@ -26,7 +26,7 @@ def _class(request: pytest.FixtureRequest, device: Any) -> Iterator[None]:
         return
     if device.caps.max_invocations < 256 or device.caps.shared_bytes < 32 << 10:
         pytest.skip("the variants for GPUs need workgroups of 256 and 32 KiB of shared memory")
-    with as_class("gpu"):
+    with forcing_class("gpu"):
         yield
 
 
@@ -60,7 +60,7 @@ def test_sorting_by_digits(device: Any, shape: tuple[int, int], dtype: Any, desc
         x[0, :4] = [np.nan, -0.0, 0.0, np.inf]
     lines = vk.tensor(x, device=device)
     bits = sorting._key_bits(lines.dtype)
-    values, places = radix_sort.sort_by_digits(lines._array, sorting._key(lines.dtype), bits, descending)
+    values, places = radix_sort.radix_sort(lines._array, sorting._key(lines.dtype), bits, descending)
     expected = _in_order(x, descending)
     np.testing.assert_array_equal(Tensor(places).numpy(), expected)
     np.testing.assert_array_equal(Tensor(values).numpy(), np.take_along_axis(x, expected, 1))
@@ -78,17 +78,17 @@ RANKED: list[tuple[tuple[int, int], Any, bool, bool]] = [
 def test_sorting_by_ranks(device: Any, shape: tuple[int, int], dtype: Any, descending: bool, together: bool) -> None:
     if device_class(device) == "gpu" and device.caps.kind in ("cpu", "llvm-cpu", "interpreter"):
         pytest.skip("the kernels are the same")
-    if not radix_sort_ballot.ranks_by_ballots(device):
+    if not radix_sort_ballot.supports_ballot_ranking(device):
         pytest.skip("the device has no ballots, or subgroups of other sizes")
     rng = np.random.default_rng(4)
     x = (rng.standard_normal(shape) * 40).astype(dtype)
     if np.dtype(dtype).kind == "f" and x.size > 8:
         x[0, :7] = [np.nan, -0.0, 0.0, np.inf, -np.inf, np.finfo(dtype).smallest_subnormal, -np.nan]
     lines = vk.tensor(x, device=device)._array
-    if together and shape[1] > radix_sort_ballot.most_of_row(lines):
+    if together and shape[1] > radix_sort_ballot.max_row_length(lines):
         pytest.skip("a workgroup of the device sorts fewer elements")
     options = {"groups": 4} if together else {"groups": 2, "each": 2}
-    sort = radix_sort_ballot.sort_rows if together else radix_sort_ballot.sort_lines
+    sort = radix_sort_ballot.sort_short_rows if together else radix_sort_ballot.radix_sort
     values, places = sort(lines, vk.i64, descending, **options)
     expected = _in_order(x, descending)
     np.testing.assert_array_equal(Tensor(places).numpy(), expected)
@@ -103,12 +103,12 @@ def test_places_of_elements_that_are_not_zero(device: Any, count: int, dtype: An
     if dtype is np.float32:
         x[0], x[-1] = np.nan, -0.0 if count > 1 else np.nan
     flags, expected = vk.tensor(x, device=device)._array, np.flatnonzero(x)
-    starts = compaction.starts_of_segments(flags)
+    starts = compaction.segment_offsets(flags)
     assert Tensor(starts).numpy()[-1] == expected.size
     if not expected.size:
         return
     places = vk.empty(expected.size, dtype=vk.i64, device=device)
-    compaction.write_places(flags, starts, places._array)
+    compaction.write_indices(flags, starts, places._array)
     np.testing.assert_array_equal(places.numpy(), expected)
     values, kept = vk.arange(count, device=device), vk.empty(expected.size, dtype=vk.i64, device=device)
     compaction.write_values(flags, values._array, starts, kept._array)
@@ -124,11 +124,11 @@ def test_more_flags_than_an_index_of_their_words_counts(device: Any) -> None:
     flags = DeviceArray(word.buffer, word.offset, vk.u32, (total // 4,), (0,))
     counts, starts = (vk.zeros(1, dtype=dtype, device=device) for dtype in (vk.i32, vk.i64))
     found = vk.zeros(compaction_tiles.TILE // 2, dtype=vk.i64, device=device)
-    options = (1, total, vec4.truth_of, vk.i32)
+    options = (1, total, vec4.load_bool, vk.i32)
     compaction_tiles.count_tiles(flags, counts._array, *options)
     assert counts.item() == compaction_tiles.TILE // 2
     both = vk.cat([starts, starts])
-    compaction_tiles.places_of_tiles(flags, both._array, found._array, *options)
+    compaction_tiles.write_tile_indices(flags, both._array, found._array, *options)
     places = np.arange(compaction_tiles.TILE)
     np.testing.assert_array_equal(found.numpy(), places[places % 4 % 3 == 0])
 
@@ -138,12 +138,12 @@ def test_positions_beyond_an_index_go_by_axes(device: Any, monkeypatch: pytest.M
     launched: list[str] = []
     for name in (
         "scatter_atomic",
-        "scatter_winners",
-        "scatter_last",
-        "scatter_add",
-        "scatter_put",
-        "scatter_alone",
-        "check_positions",
+        "scatter_last_writer",
+        "assign_last_writer",
+        "scatter_combine",
+        "scatter_assign",
+        "scatter_combine_serial",
+        "check_indices",
     ):
         monkeypatch.setattr(gather_scatter, name, lambda *_, name=name: launched.append(name))
     zero, one = (vk.zeros(1, dtype=dtype, device=device)._array for dtype in (vk.i64, vk.f32))
@@ -153,9 +153,9 @@ def test_positions_beyond_an_index_go_by_axes(device: Any, monkeypatch: pytest.M
         launched.clear()
         positions = DeviceArray(zero.buffer, zero.offset, vk.i64, (1, count, 4096), (0, 0, 0))
         values = DeviceArray(one.buffer, one.offset, vk.f32, (1, count, 4096), (0, 0, 0))
-        axis.combine_lines(lines, positions, values, gather_scatter.add, vk.f32)
-        axis.put_lines(lines, positions, values)
-        numbered = {"scatter_atomic", "scatter_winners", "scatter_last"} & set(launched)
+        axis.scatter_combine_along(lines, positions, values, gather_scatter.add, vk.f32)
+        axis.scatter_assign_along(lines, positions, values)
+        numbered = {"scatter_atomic", "scatter_last_writer", "assign_last_writer"} & set(launched)
         assert bool(numbered) == (device_class(device) == "gpu" and count * 4096 < 2**31)
 
 
@@ -171,10 +171,10 @@ def test_nonzero_of_more_axes(device: Any) -> None:
 def test_counts(device: Any, count: int, bins: int, dtype: Any) -> None:
     x = np.random.default_rng(bins).integers(-3, bins + 40, count).astype(dtype)
     numbers = vk.tensor(x, device=device)._array
-    assert Tensor(bincount.ends(numbers)).tolist() == [x.min(), x.max()]
-    assert bincount.counts_fit(numbers, bins)
+    assert Tensor(bincount.min_max(numbers)).tolist() == [x.min(), x.max()]
+    assert bincount.supports_bincount(numbers, bins)
     expected = np.bincount(x[(x >= 0) & (x < bins)], minlength=bins)
-    np.testing.assert_array_equal(Tensor(bincount.count_numbers(numbers, bins)).numpy(), expected)
+    np.testing.assert_array_equal(Tensor(bincount.bincount(numbers, bins)).numpy(), expected)
 
 
 @pytest.mark.parametrize("shape", [(3, 40), (5, 1000), (3, 2510), (70, 1)])
@@ -211,7 +211,7 @@ def test_copies_across_axes(device: Any, shape: tuple[int, int, int]) -> None:
     source = vk.tensor(np.ascontiguousarray(x.transpose(0, 2, 1)), device=device).transpose(1, 2)
     for dtype in (vk.f32, vk.i32):
         target = vk.zeros(shape, dtype=dtype, device=device)
-        if transpose.transposed_copy(source._array, target._array):
+        if transpose.try_transposing_copy(source._array, target._array):
             np.testing.assert_array_equal(target.numpy(), x)
     np.testing.assert_array_equal(source.contiguous().numpy(), x)
     big = vk.tensor(np.arange(80 * 70, dtype=np.int64).reshape(80, 70), device=device)

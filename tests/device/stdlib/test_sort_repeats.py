@@ -25,7 +25,7 @@ CALLS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
 def test_calls_are_repeated(device: Any, name: str) -> None:
     ours, expected = CALLS[name]
     rng = np.random.default_rng(3)
-    device.ways.clear()
+    device.dispatch_cache.clear()
     results = []
     for _ in range(6):
         values = rng.permutation(140).reshape(2, 70).astype(np.float32)
@@ -34,7 +34,7 @@ def test_calls_are_repeated(device: Any, name: str) -> None:
         np.testing.assert_array_equal(found.numpy(), wanted)
     if device.caps.kind == "interpreter" or not repeating():
         return
-    assert any(key[0] == name and way and not isinstance(way, int) for key, way in device.ways.items())
+    assert any(key[0] == name and way and not isinstance(way, int) for key, way in device.dispatch_cache.items())
 
 
 @pytest.mark.parametrize(("dtype", "ignore"), [(np.float32, True), (np.float32, False), (np.int32, False)])

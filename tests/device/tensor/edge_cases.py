@@ -30,7 +30,7 @@ __all__ = [
     "decode",
     "expanded",
     "mapped",
-    "spread",
+    "noncontiguous",
     "tensors",
 ]
 
@@ -155,7 +155,7 @@ def _poison(values: Any) -> Any:
     return {"f": math.nan, "b": True}.get(values.dtype.kind, 113)
 
 
-def spread(arguments: Any) -> Any:
+def noncontiguous(arguments: Any) -> Any:
     """Return the arguments as tensors with gaps, reversed axis order in memory and a reversed last axis.
 
     The gaps are filled with poison values.
@@ -167,10 +167,10 @@ def spread(arguments: Any) -> Any:
             memory = np.full(3, _poison(values), values.dtype)
             memory[1] = values
             return _tensor(memory, array.dtype)[1]
-        turned = np.ascontiguousarray(values[..., ::-1].T)
-        memory = np.full(tuple(2 * e + 1 for e in turned.shape), _poison(values), values.dtype)
-        inner = tuple(slice(1, None, 2) for _ in turned.shape)
-        memory[inner] = turned
+        transposed = np.ascontiguousarray(values[..., ::-1].T)
+        memory = np.full(tuple(2 * e + 1 for e in transposed.shape), _poison(values), values.dtype)
+        inner = tuple(slice(1, None, 2) for _ in transposed.shape)
+        memory[inner] = transposed
         return _tensor(memory, array.dtype)[inner].permute(*reversed(range(values.ndim)))[..., ::-1]
 
     return mapped(arguments, one)

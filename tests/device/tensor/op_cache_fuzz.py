@@ -25,7 +25,7 @@ __all__ = ["Chain", "main"]
 
 SHAPES = ((5,), (700,), (64, 48), (70_000,))
 """The last shape is large enough that its memory is reused while the device still works on it."""
-MOST_KEPT = 12
+MAX_KEPT = 12
 LIMIT = 1 << 20
 """Larger values are reduced again; f32 is exact for integers up to 2^24."""
 
@@ -57,7 +57,7 @@ class Chain:
                 action = self.chance.choices(actions, weights)[0]
                 self.done.append(action.__name__)
                 action()
-                del self.pairs[:-MOST_KEPT]
+                del self.pairs[:-MAX_KEPT]
             for pair in self.pairs:
                 self.check(pair)
 

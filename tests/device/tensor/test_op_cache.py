@@ -22,8 +22,8 @@ from vkjit.runtime import dispatch_cache as tables
 from vkjit.runtime.device import Device
 from vkjit.runtime.dispatch_cache import set_repeating
 from vkjit.stdlib.matmul import tuning_lookup
-from vkjit.stdlib.registry import as_class
-from vkjit.tensor.op_cache import repeats
+from vkjit.stdlib.registry import forcing_class
+from vkjit.tensor.op_cache import with_replay
 from vkjit.tensor.ops.axis import use_deterministic_algorithms
 from vkjit.testing.fuzz.watch import Watcher
 from vkjit.testing.masks import masked
@@ -35,14 +35,14 @@ def numbers(count: int, seed: int) -> np.ndarray[Any, Any]:
     return np.random.default_rng(seed).standard_normal(count).astype(np.float32)
 
 
-def ways(device: Device, name: str) -> int:
+def cached_dispatches(device: Device, name: str) -> int:
     """Return the number of cached dispatches of an operation."""
-    return sum(key[0] == name and bool(way) and not isinstance(way, int) for key, way in device.ways.items())
+    return sum(key[0] == name and bool(way) and not isinstance(way, int) for key, way in device.dispatch_cache.items())
 
 
 @pytest.fixture(autouse=True)
 def fresh(device: Device) -> Iterator[None]:
-    device.ways.clear()
+    device.dispatch_cache.clear()
     with vk.use_device(device):
         yield
 
@@ -68,16 +68,16 @@ def test_other_values_give_other_results(device: Device, on: Any, count: int) ->
         np.testing.assert_array_equal((x * 1.5).numpy(), a * np.float32(1.5))
         np.testing.assert_array_equal(vk.where(x > y, x, 0.5).numpy(), np.where(a > b, a, np.float32(0.5)))
     for name in ("add", "mul", "gt", "where"):
-        assert ways(device, name) == repeats_here(device), name
+        assert cached_dispatches(device, name) == repeats_here(device), name
 
 
 def test_products_are_repeated_until_tuning_has_found_something(device: Device, on: Any) -> None:
     for seed in range(CALLS):
         a, b = numbers(240, seed).reshape(12, 20), numbers(300, seed + 100).reshape(20, 15)
         np.testing.assert_allclose((on(a) @ on(b)).numpy(), a @ b, rtol=1e-5, atol=1e-5)
-    assert ways(device, "matmul") == repeats_here(device)
-    tuning_lookup.forget(device)
-    assert ways(device, "matmul") == 0
+    assert cached_dispatches(device, "matmul") == repeats_here(device)
+    tuning_lookup.invalidate(device)
+    assert cached_dispatches(device, "matmul") == 0
 
 
 def test_writes_are_told_apart_by_their_numbers(on: Any) -> None:
@@ -167,7 +167,7 @@ def test_another_thread_finds_the_way_first(device: Device, on: Any) -> None:
     x, y = on(numbers(64, 1)), on(numbers(64, 2))
     for _ in range(CALLS):
         x + y
-    found = dict(device.ways)
+    found = dict(device.dispatch_cache)
 
     class Changing(dict[Any, Any]):
         def get(self, key: Any, default: Any = None) -> Any:
@@ -175,20 +175,20 @@ def test_another_thread_finds_the_way_first(device: Device, on: Any) -> None:
             self.update(found)
             return seen
 
-    device.ways = Changing()
+    device.dispatch_cache = Changing()
     try:
         np.testing.assert_array_equal((x + y).numpy(), numbers(64, 1) + numbers(64, 2))
-        assert dict(device.ways) == found
+        assert dict(device.dispatch_cache) == found
     finally:
-        device.ways = {}
+        device.dispatch_cache = {}
 
 
 def test_the_oldest_keys_make_room(device: Device, on: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vkjit.tensor.op_cache._MOST_KEYS", 10)
+    monkeypatch.setattr("vkjit.tensor.op_cache._MAX_KEYS", 10)
     x = on(numbers(64, 1))
     for n in range(30):
         x + (n + 0.5)
-    assert [key[3] for key in device.ways] == [n + 0.5 for n in range(20, 30)]
+    assert [key[3] for key in device.dispatch_cache] == [n + 0.5 for n in range(20, 30)]
 
 
 def test_gradients(on: Any) -> None:
@@ -283,7 +283,7 @@ def test_classes_of_their_own_and_no_elements(on: Any) -> None:
         assert (empty + 1.0).shape == (0, 3)
 
 
-def asking(on: Any) -> tuple[Any, vk.Tensor, list[int]]:
+def counting_operation(on: Any) -> tuple[Any, vk.Tensor, list[int]]:
     """Return an operation with cached dispatch, its operand, and a list that grows each time its function runs."""
     asked: list[int] = []
 
@@ -291,7 +291,7 @@ def asking(on: Any) -> tuple[Any, vk.Tensor, list[int]]:
         asked.append(1)
         return vk.exp(x)
 
-    return repeats("asking", forward), on(numbers(64, 1)), asked
+    return with_replay("asking", forward), on(numbers(64, 1)), asked
 
 
 def switched(name: str, device: Device, monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -317,7 +317,7 @@ def switched(name: str, device: Device, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     if name == "mask":
         return masked("invocations=128", device)
-    return as_class("gpu") if name == "class" else block()
+    return forcing_class("gpu") if name == "class" else block()
 
 
 @pytest.mark.parametrize(
@@ -326,7 +326,7 @@ def switched(name: str, device: Device, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_settings_that_change(device: Device, on: Any, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     if not repeats_here(device):
         pytest.skip("nothing is repeated here")
-    run, x, asked = asking(on)
+    run, x, asked = counting_operation(on)
     for _ in range(CALLS):
         run(x)
     assert len(asked) == 3
@@ -338,22 +338,22 @@ def test_settings_that_change(device: Device, on: Any, monkeypatch: pytest.Monke
 
 
 def test_tables_that_were_renewed_first_are_renewed_again(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(device, "ways", raising=False)
+    monkeypatch.delattr(device, "dispatch_cache", raising=False)
     monkeypatch.setattr(tables, "_devices", weakref.WeakSet())  # as in a process without cached dispatches
     tables.renew(device)
-    before = device.ways
+    before = device.dispatch_cache
     tables.renew()
-    assert device.ways is not before
+    assert device.dispatch_cache is not before
 
 
 def test_the_switch_of_the_environment(device: Device, on: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, x, asked = asking(on)
+    run, x, asked = counting_operation(on)
     try:
         monkeypatch.setenv("VKJIT_REPEAT", "0")
         set_repeating(None)
         for _ in range(CALLS):
             run(x)
-        assert len(asked) == CALLS and not device.ways
+        assert len(asked) == CALLS and not device.dispatch_cache
         monkeypatch.setenv("VKJIT_REPEAT", "maybe")
         set_repeating(None)
         with pytest.raises(vk.ArgumentError, match="VKJIT_REPEAT is 'maybe': expected 0 or 1"):
@@ -383,7 +383,7 @@ def test_a_mask_changes_the_kernels(device: Device, on: Any) -> None:
     assert launched() == usual
 
 
-def beside(work: Any) -> tuple[threading.Thread, list[BaseException]]:
+def run_in_thread(work: Any) -> tuple[threading.Thread, list[BaseException]]:
     """Run work in another thread; return the thread and its errors."""
     errors: list[BaseException] = []
 
@@ -411,12 +411,12 @@ def test_a_call_is_watched_while_another_thread_opens_a_block(device: Device, on
 
     def forward(x: vk.Tensor) -> Any:
         if len(seen) == 2:
-            others.append(beside(block))
+            others.append(run_in_thread(block))
             assert opened.wait(0.2) is not repeats_here(device)  # waits while a call is being recorded
         seen.append(vk.exp(x))
         return seen[-1]
 
-    run = repeats("beside", forward)
+    run = with_replay("beside", forward)
     for _ in range(3):
         np.testing.assert_allclose(run(x).numpy(), np.exp(numbers(64, 1)), rtol=1e-6)
         for thread, errors in others:
@@ -438,7 +438,7 @@ def test_a_call_is_to_be_watched_while_a_profile_opens(
 
     def slow(self: Profile) -> Any:
         if not others:
-            others.append(beside(call))
+            others.append(run_in_thread(call))
             others[0][0].join(0.2)
         return mark(self)
 
@@ -465,7 +465,7 @@ def test_a_watcher_sees_each_launch(device: Device, on: Any) -> None:
 
 
 def test_what_is_forgotten_leaves_nothing(device: Device, on: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vkjit.tensor.op_cache._MOST_KEYS", 10)
+    monkeypatch.setattr("vkjit.tensor.op_cache._MAX_KEYS", 10)
     x, counts = on(numbers(64, 1)), []
     for step in range(2):
         for n in range(30):
@@ -481,7 +481,7 @@ def test_classes_of_parameters_may_go(on: Any) -> None:
     class Mode:
         anything: object
 
-    run: Any = repeats("moded", lambda x, mode: vk.exp(x))
+    run: Any = with_replay("moded", lambda x, mode: vk.exp(x))
     x = on(numbers(64, 1))
     for _ in range(CALLS):
         run(x, mode=Mode(object()))
@@ -497,7 +497,7 @@ def test_buffers_go_after_their_last_use(device: Device, on: Any) -> None:
             x = x + 1.0
         return x
 
-    run, x = repeats("chain", forward), on(np.ones(1 << 20, np.float32))
+    run, x = with_replay("chain", forward), on(np.ones(1 << 20, np.float32))
 
     def peak(function: Any) -> int:
         device.synchronize()
@@ -510,9 +510,9 @@ def test_buffers_go_after_their_last_use(device: Device, on: Any) -> None:
 
     for _ in range(CALLS):
         np.testing.assert_array_equal(run(x).numpy()[:3], 9)
-    assert ways(device, "chain") == repeats_here(device)
+    assert cached_dispatches(device, "chain") == repeats_here(device)
     once = peak(forward)
-    device.ways.clear()
+    device.dispatch_cache.clear()
     assert [peak(run) for _ in range(CALLS)] == [once] * CALLS
 
 

@@ -13,14 +13,14 @@ import pytest
 def test_a_fork_while_a_call_is_watched() -> None:
     program = (
         "import os, threading, numpy as np, vkjit as vk\n"
-        "from vkjit.tensor.op_cache import repeats\n"
+        "from vkjit.tensor.op_cache import with_replay\n"
         "inside, go, calls = threading.Event(), threading.Event(), []\n"
         "def forward(x):\n"
         "    calls.append(1)\n"
         "    if len(calls) == 3:\n"
         "        inside.set(); go.wait()\n"
         "    return vk.exp(x)\n"
-        "run, x = repeats('forked', forward), vk.tensor(np.ones(9, np.float32), device='cpu')\n"
+        "run, x = with_replay('forked', forward), vk.tensor(np.ones(9, np.float32), device='cpu')\n"
         "thread = threading.Thread(target=lambda: [run(x) for _ in range(3)])\n"
         "thread.start(); inside.wait()\n"
         "child = os.fork()\n"

@@ -123,7 +123,7 @@ def test_strides_make_no_difference(name: str) -> None:
             expected = run(name, edge_cases.tensors(arguments))
         except vk.VkjitError:
             continue
-        close(run(name, edge_cases.spread(arguments)), expected, f"{name} case {number} with gaps")
+        close(run(name, edge_cases.noncontiguous(arguments)), expected, f"{name} case {number} with gaps")
         views, copies = edge_cases.expanded(arguments)
         try:
             expected = run(name, copies)

@@ -12,7 +12,7 @@ import pytest
 from vkjit.cli.demo import training
 from vkjit.cli.demo.report import Report
 
-SHORT = training.Budget(channels=2, batch=64, epochs=1, least=0.2)
+SHORT = training.Budget(channels=2, batch=64, epochs=1, min_accuracy=0.2)
 
 
 def test_the_training_part_reports_and_draws(
@@ -34,7 +34,7 @@ def test_a_check_below_the_bar_fails(
     device: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("sklearn", reason="scikit-learn isn't installed: there are no digits")
-    too_much = training.Budget(channels=1, batch=128, epochs=1, least=1.0)
+    too_much = training.Budget(channels=1, batch=128, epochs=1, min_accuracy=1.0)
     monkeypatch.setattr(training, "FULL", too_much)
     monkeypatch.setattr(training, "SMALL", too_much)
     report = Report()

@@ -15,7 +15,7 @@ import vkjit as vk
 from tests.buggy.catalogue import ALL, every
 from tests.buggy.pair import Pair, marked_lines
 
-pytestmark = pytest.mark.usefixtures("patient")
+pytestmark = pytest.mark.usefixtures("long_repair_search")
 
 SEED = 20
 SAMPLE = [pairs[0] for pairs in ALL.values()] + [ALL["index_overflow"][2], ALL["nan"][1], ALL["aliasing"][4]]

@@ -10,7 +10,7 @@ import pytest
 
 import vkjit as vk
 
-pytestmark = pytest.mark.usefixtures("patient")
+pytestmark = pytest.mark.usefixtures("long_repair_search")
 
 SETTINGS: dict[str, Any] = {"devices": "interpreter", "seed": 2}
 
@@ -163,5 +163,5 @@ def test_the_operation_that_overflows_is_named() -> None:
     failure = caught.value
     first = squared_halves.spec.fn.__code__.co_firstlineno
     assert np.isinf(failure.found) and np.isfinite(failure.expected)
-    assert [loc.line - first for loc in failure.origin.births] == [3]
-    assert "becomes infinite or NaN here" in str(failure) and failure.origin.births[0] in failure.lines
+    assert [loc.line - first for loc in failure.origin.nonfinite_origins] == [3]
+    assert "becomes infinite or NaN here" in str(failure) and failure.origin.nonfinite_origins[0] in failure.lines

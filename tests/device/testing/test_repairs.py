@@ -11,7 +11,7 @@ import pytest
 
 import vkjit as vk
 
-pytestmark = pytest.mark.usefixtures("patient")
+pytestmark = pytest.mark.usefixtures("long_repair_search")
 
 SETTINGS: dict[str, Any] = {"devices": "interpreter", "seed": 1}
 

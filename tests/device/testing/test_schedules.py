@@ -16,7 +16,7 @@ from vkjit.testing.masks import masked
 
 
 @vk.kernel(over="y")
-def fours(x: vk.In[vk.f32, "N 4"], y: vk.Out[vk.f32, "N"]):
+def row_sums(x: vk.In[vk.f32, "N 4"], y: vk.Out[vk.f32, "N"]):
     i = vk.global_id(0)
     y[i] = (x[i, 0] + x[i, 1]) + (x[i, 2] + x[i, 3])
 
@@ -39,11 +39,11 @@ def widths(device: Any, kernel: Any) -> list[Any]:
 
 def test_results_are_the_same_at_every_width(device: Any) -> None:
     x = np.arange(400, dtype=np.float32).reshape(100, 4)
-    chosen = widths(device, fours)
+    chosen = widths(device, row_sums)
     assert (len(chosen) > 1) == (device.caps.kind != "interpreter")
     for width in chosen:
         arguments = {"x": x, "y": vk.testing.out(vk.f32, (100,))}
-        y = vk.testing.run(fours, arguments, device=device, schedule=Schedule(vector_width=width))
+        y = vk.testing.run(row_sums, arguments, device=device, schedule=Schedule(vector_width=width))
         assert (y["y"] == x.sum(axis=1)).all()
 
 
@@ -65,15 +65,15 @@ def test_nothing_that_was_learnt_beside_other_vectors_is_repeated(device: Any) -
     tables = []
 
     def groups(y: Any) -> int:
-        device.ways["learnt"] = 0
-        tables.append(device.ways)
+        device.dispatch_cache["learnt"] = 0
+        tables.append(device.dispatch_cache)
         return 2
 
     case = Case({}, {}, {"y": vk.testing.out(vk.i32, (40,))})
     free = vk.kernel(local=32)(vectors.spec.fn)
     for width in (4, None):
         Executor(free, device, groups).run(case, Schedule(vector_width=width))
-    assert device.ways is tables[1] is not tables[0]  # the cache of a plain schedule is kept
+    assert device.dispatch_cache is tables[1] is not tables[0]  # the cache of a plain schedule is kept
 
 
 @vk.kernel(groups=1)
@@ -125,7 +125,7 @@ def test_accesses_one_by_one_are_another_program(device: Any) -> None:
     if device.caps.kind in ("llvm-cpu", "interpreter"):
         pytest.skip("accesses are joined on Vulkan devices")
     for width in (None, 1):
-        kernel = variant(fours, Schedule(vector_width=width))
+        kernel = variant(row_sums, Schedule(vector_width=width))
         with vk.use_device(device):
             kernel(np.ones((8, 4), np.float32))
         assert [signature.aligned for _, signature in kernel._plans] == [width is None]

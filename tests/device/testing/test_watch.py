@@ -76,12 +76,12 @@ def names_a_negative_index(text: str) -> bool:
 def test_a_negative_index_that_no_attribute_states(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Access chains with negative indices lose the device on a driver that zero-extends them."""
     needs_spirv(device)
-    turned = Layout((4,), (-1,), 3, 4, fill="small")
+    transposed = Layout((4,), (-1,), 3, 4, fill="small")
     with pytest.raises(ValueError, match="backward"):
-        lines_of(device, program(COPY, (turned, FOUR)))
-    assert lines_of(device, program(COPY, (turned, FOUR), traits=", backward = true")) == []
+        lines_of(device, program(COPY, (transposed, FOUR)))
+    assert lines_of(device, program(COPY, (transposed, FOUR), traits=", backward = true")) == []
     monkeypatch.setattr(execute, "broken_promises", lambda *_: [])
-    (line,) = lines_of(device, program(COPY, (turned, FOUR)))
+    (line,) = lines_of(device, program(COPY, (transposed, FOUR)))
     assert "OpLoad" in line
     assert names_a_negative_index(line)
 

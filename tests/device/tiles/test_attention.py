@@ -11,10 +11,10 @@ import vkjit as vk
 from tests.device.tiles.tile_errors import Attention, check, values
 from vkjit.runtime.device import Device
 from vkjit.stdlib.attention import dispatch as attention_host
-from vkjit.stdlib.attention.backward import key_gradients, query_gradient, row_products
-from vkjit.stdlib.attention.dispatch import Seen, attend, gradients, tiles_for
-from vkjit.stdlib.attention.forward import attention, attention_of_halves
-from vkjit.stdlib.registry import as_class
+from vkjit.stdlib.attention.backward import key_gradients, query_gradient, row_dot_products
+from vkjit.stdlib.attention.dispatch import Masking, attend, gradients, tiles_for
+from vkjit.stdlib.attention.forward import attention, attention_16bit
+from vkjit.stdlib.registry import forcing_class
 
 CASES = [  # type, mask, causal, shift, (H, G)
     (vk.f32, "", True, -2, (4, 2)), (vk.f16, "keep", False, 0, (2, 2)), (vk.bf16, "add", True, 8, (2, 1)),
@@ -42,10 +42,10 @@ def run(tensors: Any, mask: Any, kind: str, causal: bool, shift: int, scale: flo
     lse, delta = (vk.zeros(q.shape[:3], dtype=total) for _ in range(2))
     options = {"scale": factor, "shift": shift, "CAUSAL": causal, "MASK": kind, **tile}
     if q.dtype is vk.f16:
-        attention_of_halves(q, k, v, extra, o, lse, PREFETCH="early", **options)
+        attention_16bit(q, k, v, extra, o, lse, PREFETCH="early", **options)
     else:
         attention(q, k, v, extra, o, lse, **options)
-    row_products(o, g, delta, SIZE=tile["SIZE"])
+    row_dot_products(o, g, delta, SIZE=tile["SIZE"])
     hold = tile["SIZE"] < 256
     query_gradient(q, k, v, extra, g, lse, delta, dq, HOLD=hold, **options)
     key_gradients(q, k, v, extra, g, lse, delta, dk, dv, HOLD=hold, **options)
@@ -122,9 +122,9 @@ def test_by_the_host_functions(device: Device) -> None:
     with vk.use_device(device):
         (q, a), (k, b), (v, c), (g, d) = (values((1, 2, n, 20), vk.f32, n) for n in (33, 29, 29, 33))
         o, targets = vk.zeros_like(q), [vk.zeros_like(t) for t in (q, k, v)]
-        lse = attend(q._array, k._array, v._array, o._array, 0.2, Seen())
+        lse = attend(q._array, k._array, v._array, o._array, 0.2, Masking())
         gradients(
-            (q._array, k._array, v._array), (o._array, lse), g._array, tuple(t._array for t in targets), 0.2, Seen()
+            (q._array, k._array, v._array), (o._array, lse), g._array, tuple(t._array for t in targets), 0.2, Masking()
         )  # fmt: skip
         expected = Attention(a, b, c, d, np.ones((1, 2, 33, 29), bool), 0.0, float(np.float32(0.2)), vk.f32).results()
         for tensor, name in zip((o, *targets), ("o", "dq", "dk", "dv"), strict=True):
@@ -142,7 +142,7 @@ def test_16_bit_attention_rounds_only_its_result(device: Device, dtype: Any, for
         pytest.skip("the kernels are compared above; here they are what tensors get")
     with vk.use_device(device):
         (q, a), (k, b), (v, c) = (values((2, 21, 8), dtype, n) for n in range(3))
-        with as_class("gpu" if form == "tiles" else "cpu"):
+        with forcing_class("gpu" if form == "tiles" else "cpu"):
             o = vk.scaled_dot_product_attention(q, k, v, scale=4.0)
         seen = np.ones((1, 2, 21, 21), bool)
         expected, error = Attention(a[None], b[None], c[None], a[None], seen, 0.0, 4.0, dtype).results()["o"]
@@ -151,7 +151,7 @@ def test_16_bit_attention_rounds_only_its_result(device: Device, dtype: Any, for
 
 def test_the_gradient_keeps_no_scores(device: Device) -> None:
     """The fused operation saves neither scores nor weights on the tape, for any options."""
-    with vk.use_device(device), as_class("gpu"):
+    with vk.use_device(device), forcing_class("gpu"):
         q = values((1, 2, 9, 4), vk.f32)[0].requires_grad_()
         for options in ({}, {"is_causal": True}, {"attn_mask": vk.tensor(masks("keep", (9, 9)))}):
             o = vk.scaled_dot_product_attention(q, q, q, **options)
@@ -167,7 +167,7 @@ def test_heads_that_share_keys(device: Device) -> None:
             vk.scaled_dot_product_attention(q, odd, odd, enable_gqa=True)
         expected, error = Attention(a, b, c, a, np.ones((1, 6, 5, 5), bool), 0.0, 0.5, vk.f32).results()["o"]
         for kind in ("cpu", "gpu"):
-            with as_class(kind):
+            with forcing_class(kind):
                 check(vk.scaled_dot_product_attention(q, k, v, enable_gqa=True), expected, error, kind)
 
 
@@ -175,7 +175,7 @@ def test_many_scores_on_a_processor(device: Device, monkeypatch: pytest.MonkeyPa
     """The device cpu uses the tiled kernels above a threshold."""
     if device.caps.kind != "llvm-cpu":
         pytest.skip("what the device cpu does")
-    monkeypatch.setattr(attention_host, "MANY", 1 << 12)
+    monkeypatch.setattr(attention_host, "MIN_CPU_SCORES", 1 << 12)
     with vk.use_device(device):
         (q, a), (k, b), (v, c) = (values((1, 1, n, 8), vk.f32, n) for n in (65, 64, 64))
         q.requires_grad_()

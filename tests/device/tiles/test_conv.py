@@ -15,7 +15,7 @@ from vkjit.runtime.device import Device
 from vkjit.stdlib.conv import dispatch
 from vkjit.stdlib.conv.geometry import Geometry
 from vkjit.stdlib.conv.tile_plan import ConvPlan, convolve_by_tiles, input_gradient_by_tiles, weight_gradient_by_tiles
-from vkjit.stdlib.registry import as_class, choose
+from vkjit.stdlib.registry import choose, forcing_class
 
 Floats = npt.NDArray[np.float64]
 UNIT = {"f32": 2.0**-24, "f16": 2.0**-11}
@@ -83,7 +83,7 @@ def test_convolutions(g: Geometry, kind: str, device: Device) -> None:
             vk.full(w.shape, 7, dtype=dtype),
         )
         plan = ConvPlan(16, 32, 16, 64)
-        ahead = dataclasses.replace(plan, ahead=kind == "f16" or g.groups == 2)
+        ahead = dataclasses.replace(plan, pipelined=kind == "f16" or g.groups == 2)
         convolve_by_tiles(x._array, w._array, bias._array, y._array, g, ahead)
         input_gradient_by_tiles(gy._array, w._array, gx._array, g, plan)
         weight_gradient_by_tiles(x._array, gy._array, gw._array, g, plan)
@@ -128,11 +128,11 @@ def test_views_and_chosen_plans(device: Device) -> None:
 def test_tiles_are_as_high_as_there_are_filters_for(
     filters: int, side: int, numbers: tuple[int, int, int, int]
 ) -> None:
-    with vk.use_device("interpreter"), as_class("gpu"):
+    with vk.use_device("interpreter"), forcing_class("gpu"):
         y = vk.zeros(1, dtype=vk.f16)._array
         plan = choose("conv tiles", y.device)(y, filters, 32 * side**2)
-        assert plan.numbers == numbers
-        assert plan.ahead == (numbers[0] == 128)
+        assert plan.kernel_arguments == numbers
+        assert plan.pipelined == (numbers[0] == 128)
 
 
 def test_what_they_do_not_take() -> None:

@@ -15,9 +15,9 @@ import vkjit as vk
 from tests.device.tiles.tile_errors import EXP, UNIT, as_numpy, check, values
 from vkjit.runtime.device import Device
 from vkjit.stdlib.elementwise.tile_transpose import transpose
-from vkjit.stdlib.rows.tile_reduce import arg_reduce, blocks, reduce, rest, scan
+from vkjit.stdlib.rows.tile_reduce import arg_reduce, identity, reduce, scan, tile_shape
 from vkjit.stdlib.rows.tile_softmax_norm import layer_norm, log_softmax, rms_norm, softmax
-from vkjit.stdlib.rows.tile_softmax_norm_backward import norm_gradient, norm_parameters, softmax_gradient
+from vkjit.stdlib.rows.tile_softmax_norm_backward import norm_gradient, norm_parameter_gradients, softmax_gradient
 
 TYPES = [(vk.f32, True), (vk.f32, False), (vk.f16, True), (vk.bf16, False), (vk.f64, True)]
 """Types, and a flag that selects log-softmax over softmax, and layer norm over RMS norm."""
@@ -140,7 +140,7 @@ def test_norms_and_their_gradients(device: Device, dtype: Any, center: bool) -> 
             else:
                 rms_norm(x, w, y, eps, SIZE=64)
             norm_gradient(g, x, w, dx, mean, scale, eps, SIZE=64, CENTER=center)
-            norm_parameters(g, x, mean, scale, dw, db)
+            norm_parameter_gradients(g, x, mean, scale, dw, db)
             value, factor = normalised(a, center)
             # the mean is off by c units of the largest element, which `factor` magnifies
             off = u * (c + EXP) * (np.abs(value) + (np.abs(a).max(axis=1, initial=0, keepdims=True) + 1) * factor)
@@ -180,7 +180,7 @@ class RowsInTiles(vk.autograd.Function):
         mean, scale = (vk.zeros(x.shape[0], dtype=vk.f64) for _ in range(2))
         dw, db = vk.zeros_like(w), vk.zeros_like(w)
         norm_gradient(g, x, w, dx, mean, scale, number(EPS, vk.f64), SIZE=64, CENTER=ctx.name == "layer_norm")
-        norm_parameters(g, x, mean, scale, dw, db)
+        norm_parameter_gradients(g, x, mean, scale, dw, db)
         return dx, dw, db if ctx.name == "layer_norm" else None, None
 
 
@@ -210,8 +210,8 @@ def views(x: npt.NDArray[Any]) -> list[Any]:
     """Return the array contiguous, with an offset, with gaps, and in another order in memory."""
     wide = np.zeros((x.shape[0] + 1, x.shape[1], 2 * x.shape[2] + 1), x.dtype)
     wide[1:, :, 1::2] = x
-    turned = np.ascontiguousarray(x.transpose(2, 0, 1))
-    return [vk.tensor(x), vk.tensor(wide)[1:, :, 1::2], vk.tensor(turned).permute(1, 2, 0)]
+    transposed = np.ascontiguousarray(x.transpose(2, 0, 1))
+    return [vk.tensor(x), vk.tensor(wide)[1:, :, 1::2], vk.tensor(transposed).permute(1, 2, 0)]
 
 
 @pytest.mark.parametrize("axis", [1, 2])
@@ -228,8 +228,8 @@ def test_reductions(device: Device, op: str, dtype: Any, total: Any, axis: int) 
             else:
                 a = integers(shape, dtype)
                 x, y = vk.tensor(a), vk.zeros((shape[0], shape[3 - axis]), dtype=total)
-            reduce(x, y, axis, op, rest(op, dtype), total, 16, 8)
-            first = OPS[op].identity if op in ("sum", "prod") else rest(op, dtype)
+            reduce(x, y, axis, op, identity(op, dtype), total, 16, 8)
+            first = OPS[op].identity if op in ("sum", "prod") else identity(op, dtype)
             expected = OPS[op].reduce(a.astype(np.float64), axis=axis, initial=first)
             n, exact = shape[axis], op in ("min", "max") or not dtype.is_float
             size = np.abs(a).astype(np.float64).sum(axis=axis) if op == "sum" else np.abs(expected)
@@ -267,7 +267,7 @@ def test_places_of_extremes(device: Device, op: str, dtype: Any, axis: int) -> N
                 a[0, 5, 3] = a[0, 9, 3] = a[0, 5, 6] = np.nan
                 a[1, 2], a[1, :, 1] = np.inf, np.inf
             y = vk.zeros((shape[0], shape[3 - axis]), dtype=vk.i64)
-            arg_reduce(vk.tensor(a), y, axis, op, rest(op, dtype), dtype, 16, 8)
+            arg_reduce(vk.tensor(a), y, axis, op, identity(op, dtype), dtype, 16, 8)
             np.testing.assert_array_equal(y.numpy(), getattr(np, f"arg{op}")(a, axis=axis))
 
 
@@ -280,7 +280,7 @@ def test_scans(device: Device, op: str, dtype: Any, total: Any, axis: int) -> No
         for shape in SHAPES:
             a = integers(shape, dtype, -2) if op != "prod" else 1 + integers(shape, dtype) / 64
             y = vk.zeros(shape, dtype=total)
-            scan(vk.tensor(a.astype(np.float32)).to(dtype), y, axis, op, rest(op, dtype), total, 16, 8)
+            scan(vk.tensor(a.astype(np.float32)).to(dtype), y, axis, op, identity(op, dtype), total, 16, 8)
             expected = OPS[op].accumulate(a.astype(np.float64), axis=axis)
             check(
                 y, expected, UNIT[total] * shape[axis] * np.abs(expected) if op == "prod" else 0.0, f"{op} of {shape}"
@@ -288,9 +288,9 @@ def test_scans(device: Device, op: str, dtype: Any, total: Any, axis: int) -> No
 
 
 def test_blocks() -> None:
-    assert blocks(1, 10**6) == (2048, 1)
-    assert blocks(4096, 8192) == (64, 32)
-    assert blocks(0, 0) == (1, 1)
+    assert tile_shape(1, 10**6) == (2048, 1)
+    assert tile_shape(4096, 8192) == (64, 32)
+    assert tile_shape(0, 0) == (1, 1)
 
 
 # -- transposes

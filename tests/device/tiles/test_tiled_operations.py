@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import vkjit as vk
-from vkjit.stdlib.registry import as_class
+from vkjit.stdlib.registry import forcing_class
 
 RNG = np.random.default_rng(7)
 
 
 @pytest.fixture(autouse=True)
 def as_a_gpu() -> Iterator[None]:
-    with vk.use_device("interpreter"), as_class("gpu"):
+    with vk.use_device("interpreter"), forcing_class("gpu"):
         yield
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import vkjit as vk
-from vkjit.passes.tiles.layout import blocks
+from vkjit.passes.tiles.layout import blocked
 from vkjit.runtime.device import Device
 
 T = TypeVar("T", bound=vk.Element)
@@ -34,11 +34,11 @@ def test_transposed(device: Device, shape: tuple[int, int], dtype: Any) -> None:
     ("shape", "bits"), [((16, 16), 4), ((64, 64), 8), ((32, 128), 7), ((16, 256), 8), ((256, 16), 8)]
 )
 def test_blocks_hold_each_element_once(shape: tuple[int, int], bits: int) -> None:
-    layout = blocks(shape, bits, "workgroup", 4)
+    layout = blocked(shape, bits, "workgroup", 4)
     assert layout is not None and layout.exact and layout.used == (1 << bits) - 1
     assert [axis.group for axis in layout.axes] == [4, 4]
-    assert layout.held << bits == shape[0] * shape[1]
+    assert layout.slots_per_invocation << bits == shape[0] * shape[1]
 
 
 def test_small_matrices_have_no_blocks() -> None:
-    assert blocks((32, 32), 8, "workgroup", 4) is None
+    assert blocked((32, 32), 8, "workgroup", 4) is None

@@ -20,7 +20,7 @@ __all__ = ["Finding", "examine"]
 
 RUNS = 4
 _KINDS = {"f": "f", "b": "b", "i": "i", "u": "i"}
-ALLOWED = 8.0
+TOLERANCE_FACTOR = 8.0
 """Tolerance as a multiple of the largest change under perturbation."""
 
 
@@ -125,7 +125,7 @@ def _differs(found: Any, expected: Any, moved: list[Any], terms: int) -> str:
     else:
         with np.errstate(all="ignore"):
             spread = np.max([np.abs(m - expected) for m in moved], axis=0, initial=0.0)
-            allowed = ALLOWED * spread + terms * UNIT * np.abs(expected) + 2.0**-100
+            allowed = TOLERANCE_FACTOR * spread + terms * UNIT * np.abs(expected) + 2.0**-100
             wrong = ~(
                 (np.abs(found - expected) <= allowed) | (np.isnan(found) & np.isnan(expected)) | (found == expected)
             )

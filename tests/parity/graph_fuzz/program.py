@@ -18,7 +18,7 @@ from tests.parity.graph_fuzz.table import TABLE
 
 __all__ = ["Graph", "Leaf", "Node", "drawn", "from_text", "run"]
 
-MOST_ELEMENTS = 3000
+MAX_ELEMENTS = 3000
 UNIT = 2.0**-24
 
 
@@ -152,7 +152,7 @@ def drawn(seed: int, size: int = 8) -> Graph:
 
 def _leaf(rng: random.Random, kind: str) -> Leaf:
     shape = tuple(rng.choice([1, 2, 3, 4, 5, 8, 17, 33]) for _ in range(rng.choice([0, 1, 1, 2, 2, 2, 3, 3, 4])))
-    while np.prod(shape) > MOST_ELEMENTS / 4:
+    while np.prod(shape) > MAX_ELEMENTS / 4:
         shape = shape[1:]
     if shape and rng.random() < 0.04:
         shape = (*shape[:-1], 0)
@@ -178,6 +178,6 @@ def _next(rng: random.Random, graph: Graph, values: list[Any]) -> tuple[Node, An
         made = entry.call(torch, params, *(values[i] for i in inputs))
     except (RuntimeError, IndexError, TypeError):  # PyTorch rejects it: not a valid program
         return None
-    if made.numel() > MOST_ELEMENTS or (made.is_floating_point() and not torch.isfinite(made).all()):
+    if made.numel() > MAX_ELEMENTS or (made.is_floating_point() and not torch.isfinite(made).all()):
         return None
     return Node(name, tuple(inputs), params), made

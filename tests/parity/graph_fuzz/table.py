@@ -96,7 +96,7 @@ def _dot_transposed(rng: random.Random, shapes: Sequence[Shape]) -> tuple[Any, .
     return () if 1 < len(one) <= 3 and len(two) == 2 and one[-1] == two[-1] else None
 
 
-def _joined(rng: random.Random, shapes: Sequence[Shape]) -> tuple[Any, ...] | None:
+def _combined(rng: random.Random, shapes: Sequence[Shape]) -> tuple[Any, ...] | None:
     one, two = shapes
     if len(one) != len(two) or not one:
         return None
@@ -262,7 +262,7 @@ _OTHERS: dict[str, Entry] = {
     "upper": Entry("f", lambda xp, p, x: xp.triu(x, p[0]), _diagonal),
     "rolled": Entry("a", lambda xp, p, x: xp.roll(x, p[0], p[1]), _shift),
     "padded": Entry("f", lambda xp, p, x: xp.nn.functional.pad(x, p), _margins),
-    "joined": Entry("ff", lambda xp, p, x, y: xp.cat([x, y], p[0]), _joined),
+    "joined": Entry("ff", lambda xp, p, x, y: xp.cat([x, y], p[0]), _combined),
     "stacked": Entry("ff", lambda xp, p, x, y: xp.stack([x, y], p[0]), _stacked),
     "matmul": Entry("ff", lambda xp, p, x, y: x.clamp(-9, 9) @ y.clamp(-9, 9), _square),
     "linear": Entry("ff", lambda xp, p, x, w: xp.nn.functional.linear(x.clamp(-9, 9), w.clamp(-9, 9)), _dot_transposed),

@@ -29,7 +29,7 @@ if str(ROOT) not in sys.path:
 
 SECONDS = 60
 """Time limit of one check."""
-MOST = 400
+MAX_ELEMENTS = 400
 """Maximum number of elements of a sample."""
 _OPERATIONS = 40
 """Operations per process."""
@@ -59,7 +59,7 @@ def _samples(op: Any, dtype: Any, rng: random.Random) -> list[Any]:
     found = []
     for sample in op.sample_inputs("cpu", dtype, requires_grad=wants):
         tensors = [t for t in (sample.input, *sample.args, *sample.kwargs.values()) if isinstance(t, torch.Tensor)]
-        if sum(t.numel() for t in tensors) <= MOST:
+        if sum(t.numel() for t in tensors) <= MAX_ELEMENTS:
             found.append(sample)
     return rng.sample(found, min(len(found), 2))
 
@@ -86,7 +86,7 @@ def _tasks(op: Any, sample: Any, rng: random.Random, device: Any) -> list[tuple[
     wants = bool(op.supports_autograd)
 
     def setting(own: random.Random, **more: Any) -> Any:
-        return places.set_out(sample, own, **more)
+        return places.make_setting(sample, own, **more)
 
     def results(own: random.Random) -> None:
         checks.sequence(op, [setting(own), setting(own), setting(own, cut=cut)], own, device, gradients=False)
@@ -151,12 +151,12 @@ def examine(name: str, seed: int, opened: Any, only: str | None) -> Counter[str]
 def examine_large(name: str, seed: int, opened: Any) -> Counter[str]:
     """Check one operation on long samples, half of the time with GPU kernels; prints like `examine`."""
     from tests.parity.memory_fuzz import checks, large, places
-    from vkjit.stdlib.registry import as_class
+    from vkjit.stdlib.registry import forcing_class
 
     rng = random.Random(f"large {seed}/{name}")
     for op, sample in large.drawn(name, rng):
-        settings = [places.set_out(sample, rng, special=rng.random() < 0.3) for _ in range(2)]
-        forced = as_class("gpu") if rng.random() < 0.5 else contextlib.nullcontext()
+        settings = [places.make_setting(sample, rng, special=rng.random() < 0.3) for _ in range(2)]
+        forced = forcing_class("gpu") if rng.random() < 0.5 else contextlib.nullcontext()
         signal.alarm(SECONDS)
         try:
             with forced:

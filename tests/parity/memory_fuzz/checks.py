@@ -217,7 +217,7 @@ Slopes = list[tuple[Any, torch.Tensor | None, torch.Tensor | None]]
 
 def _slopes(name: str, found: Any, expected: _Expected, tensors: dict[Place, Any], setting: Setting) -> Slopes | None:
     """Return the gradients of a weighted sum of the results: vkjit's, PyTorch's, and PyTorch's in f64."""
-    wanted = [p for p in places(setting.arguments) if p.wants]
+    wanted = [p for p in places(setting.arguments) if p.requires_grad]
     theirs = [t for t in leaves(expected.result, torch.Tensor)]
     if not wanted or not any(t.requires_grad for t in theirs):
         return None

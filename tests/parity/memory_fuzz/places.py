@@ -20,10 +20,10 @@ import torch
 from tests.parity.ops.opinfo_bridge import DTYPES, Unsupported, to_vkjit, upload
 from vkjit.tensor.ops.views import strided
 
-__all__ = ["Place", "Setting", "mapped", "places", "positions", "set_out", "with_values"]
+__all__ = ["Place", "Setting", "mapped", "places", "positions", "make_setting", "with_values"]
 
 SPECIAL = (math.nan, math.inf, -math.inf, -0.0, 0.0, 1e4, 1e-40)
-LAYOUTS = ("plain", "plain", "offset", "turned", "gaps", "flipped", "gaps flipped turned", "expanded", "shared")
+LAYOUTS = ("plain", "plain", "offset", "transposed", "gaps", "flipped", "gaps flipped transposed", "expanded", "shared")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Place:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     offset: int
-    wants: bool = False
+    requires_grad: bool = False
     """True if its gradient is compared."""
 
     @property
@@ -70,7 +70,7 @@ class Setting:
 
         def one(place: Place) -> torch.Tensor:
             if place not in known:
-                known[place] = self.read(place).requires_grad_(gradients and place.wants)
+                known[place] = self.read(place).requires_grad_(gradients and place.requires_grad)
             return known[place]
 
         return mapped(self.arguments, one), known
@@ -92,7 +92,7 @@ def view_of(memory: Any, place: Place, gradients: bool = False) -> Any:
     """Return the view of a memory that a place describes."""
     whole = place.offset == 0 and place.shape == tuple(memory.shape) and place.strides == (1,)
     view = memory if whole else strided(memory, place.shape, place.strides, place.offset).detach()
-    return view.detach().requires_grad_() if gradients and place.wants else view
+    return view.detach().requires_grad_() if gradients and place.requires_grad else view
 
 
 def mapped(value: Any, one: Callable[[Place], Any], other: Callable[[Any], Any] = lambda value: value) -> Any:
@@ -163,7 +163,7 @@ class _Maker:
         self.words.append(f"{str(values.dtype)[6:]}{list(values.shape)} {layout}")
         made = self.shared(values) if layout == "shared" else None
         made = made or self.alone(values, layout)
-        return dataclasses.replace(made, wants=tensor.requires_grad and values.is_floating_point())
+        return dataclasses.replace(made, requires_grad=tensor.requires_grad and values.is_floating_point())
 
     def shared(self, values: torch.Tensor) -> Place | None:
         """Return a place that overlaps an existing memory; None if no memory fits."""
@@ -195,7 +195,7 @@ class _Maker:
             shape = tuple(values.shape)
             return Place(len(self.memories) - 1, shape, tuple(0 if a in axes else s for a, s in enumerate(dense)), 0)
         order = list(range(values.ndim))
-        if "turned" in layout:
+        if "transposed" in layout:
             self.rng.shuffle(order)
         step = 2 if "gaps" in layout else 1
         strides = [step * s for s in _dense([step * e + step - 1 for e in values.shape], order)]
@@ -237,7 +237,7 @@ def with_special(values: torch.Tensor, rng: random.Random) -> torch.Tensor:
     return flat.reshape(values.shape)
 
 
-def set_out(
+def make_setting(
     sample: Any, rng: random.Random, *, layouts: tuple[str, ...] = LAYOUTS, convert: bool = False, special: bool = False,
     cut: dict[int, int] | None = None,
 ) -> Setting:  # fmt: skip

@@ -26,7 +26,7 @@ from tests.parity.reference import to_numpy  # noqa: E402
 from vkjit import nn  # noqa: E402
 
 EPS = 2.0**-24
-MOST_FAILURES = 0.02
+MAX_FAILURES = 0.02
 
 
 @dataclass(frozen=True)
@@ -228,7 +228,7 @@ def main(arguments: list[str] | None = None) -> int:
     print(
         f"{total} samples of {len(counts)} modules on {vk.default_device().name}: {failed} failed, {failed / max(total, 1):.2%}"
     )
-    return 0 if total and failed < MOST_FAILURES * total else 1
+    return 0 if total and failed < MAX_FAILURES * total else 1
 
 
 if __name__ == "__main__":

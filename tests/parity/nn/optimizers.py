@@ -23,13 +23,13 @@ if str(ROOT) not in sys.path:
 
 import vkjit as vk  # noqa: E402  # after the change of sys.path
 from vkjit import optim  # noqa: E402
-from vkjit.stdlib.registry import as_class  # noqa: E402
+from vkjit.stdlib.registry import forcing_class  # noqa: E402
 
 STEPS = 12
 SHAPES: tuple[tuple[int, ...], ...] = ((3, 4), (5,), (), (2, 1, 3), (0, 2), (1,), (7,), (4,), (2, 2), (6,))
-MOST_FAILURES = 0.02
+MAX_FAILURES = 0.02
 EPS = 2.0**-24
-HOW = ("capturable", "differentiable", "foreach", "fused")
+IMPLEMENTATION_OPTIONS = ("capturable", "differentiable", "foreach", "fused")
 """PyTorch options that select an implementation and don't affect results: left out."""
 
 
@@ -55,7 +55,7 @@ def samples(names: list[str]) -> Iterator[Sample]:
         if not hasattr(optim, name) or (names and name not in names):
             continue
         for sample in info.optim_inputs_func(device="cpu"):
-            options = {k: v for k, v in sample.kwargs.items() if k not in HOW}
+            options = {k: v for k, v in sample.kwargs.items() if k not in IMPLEMENTATION_OPTIONS}
             for key, value in options.items():
                 if type(value).__module__ == "torch":
                     options[key] = float(value)
@@ -131,14 +131,14 @@ def main(arguments: list[str] | None = None) -> int:
         for kind in ("gpu", "cpu"):  # several tensors in one launch, and each in its own
             total += 1
             try:
-                with as_class(kind):
+                with forcing_class(kind):
                     check(sample)
             except Exception as error:  # noqa: BLE001  # any error is a failure
                 failed += 1
                 print(f"FAILED {sample}, as {kind}: {type(error).__name__}: {str(error).strip()[:300]}\n", flush=True)
     print(f"not offered: {', '.join(missing())}")
     print(f"{total} samples on {vk.default_device().name}: {failed} failed, {failed / max(total, 1):.2%}")
-    return 0 if total and failed < MOST_FAILURES * total else 1
+    return 0 if total and failed < MAX_FAILURES * total else 1
 
 
 if __name__ == "__main__":

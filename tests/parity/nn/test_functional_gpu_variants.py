@@ -30,9 +30,9 @@ def _as_gpu(device: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         if hasattr(module, "device_class"):
             monkeypatch.setattr(module, "device_class", lambda _device: "gpu")
     assert registry.device_class(None) == "gpu"
-    device.ways.clear()
+    device.dispatch_cache.clear()
     yield
-    device.ways.clear()
+    device.dispatch_cache.clear()
 
 
 CONVOLUTIONS = [conv.CASES[i] for i in (0, 1, 2, 3, 5, 6, 7, 8, 9, 11, 15, 16, 21, 22, 25)]

@@ -9,12 +9,12 @@ pytest.importorskip("expecttest", reason="expecttest isn't installed: PyTorch's 
 
 import vkjit as vk  # noqa: E402  # after importorskip
 from tests.parity.nn import optimizers  # noqa: E402
-from vkjit.stdlib.registry import as_class  # noqa: E402
+from vkjit.stdlib.registry import forcing_class  # noqa: E402
 
 
 @pytest.mark.parametrize("kind", ["gpu", "cpu"])
 def test_every_8th_sample_of_pytorchs_optimisers_agrees(kind: str) -> None:
-    with vk.use_device("interpreter"), as_class(kind):
+    with vk.use_device("interpreter"), forcing_class(kind):
         chosen = list(optimizers.samples([]))[::8]
         assert len(chosen) >= 5, "PyTorch's list of samples has become short: the command would check nothing"
         for sample in chosen:

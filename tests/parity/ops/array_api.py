@@ -25,10 +25,10 @@ ROOT = Path(__file__).resolve().parents[3]
 SUITE = "https://github.com/data-apis/array-api-tests"
 VERSION = "2026.02.26"
 STANDARD = "2024.12"
-MOST = 3.0
+MAX_PERCENT = 3.0
 """Percentage of the tests in scope that may fail or be skipped."""
 
-APART: dict[str, re.Pattern[str]] = {
+OUT_OF_SCOPE: dict[str, re.Pattern[str]] = {
     "complex numbers": re.compile(
         r"real\(x_i\)|imag\(x_i\)|\[(elementwise-)?(real|imag|conj)\]|__complex__|no complex data types"
     ),
@@ -102,7 +102,7 @@ def summary(cases: Sequence[Case]) -> tuple[list[str], float, list[Case]]:
     held, apart, why = Counter[str](), Counter[str](), Counter[tuple[str, str]]()
     unexplained = []
     for case in cases:
-        outside = case.reason(APART) if case.outcome != "passed" else None
+        outside = case.reason(OUT_OF_SCOPE) if case.outcome != "passed" else None
         if outside is not None:
             apart[outside] += 1
             continue
@@ -149,7 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print("\n".join(lines))
     for case in unexplained:
         print(f"{case.outcome} without a known reason: {case.name}: {' '.join(case.text.split())[:300]}")
-    return int(bool(unexplained) or share >= MOST)
+    return int(bool(unexplained) or share >= MAX_PERCENT)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python -m tests.parity.ops.edges
 
 For each operation of `ops.txt`, takes up to `SAMPLES` of PyTorch's OpInfo samples of at most `SIZE` elements (or one of
-at most `MOST`) in f32, or in int64 or bool if it has none. Stores PyTorch's results for every kind of
+at most `MAX_ELEMENTS`) in f32, or in int64 or bool if it has none. Stores PyTorch's results for every kind of
 `edge_cases.KINDS` that PyTorch accepts, and also its f64 result where the f32 result isn't close to it.
 """
 
@@ -27,7 +27,7 @@ from tests.parity.ops.opinfo import names  # noqa: E402
 from tests.parity.ops.opinfo_compare import SHAPE_ONLY  # noqa: E402
 
 SIZE = 30
-MOST = 150
+MAX_ELEMENTS = 150
 """Maximum number of elements of a sample, if the operation has no smaller one."""
 SAMPLES = 2
 TYPES = {
@@ -43,7 +43,7 @@ class Unfit(Exception):
 def encode(value: Any, *, digits: int | None = None) -> Any:
     """Encode a value for `edge_cases.decode`; `digits` rounds floats to that many decimal places."""
     if isinstance(value, torch.Tensor):
-        if value.dtype not in TYPES or value.layout is not torch.strided or value.numel() > 2 * MOST:
+        if value.dtype not in TYPES or value.layout is not torch.strided or value.numel() > 2 * MAX_ELEMENTS:
             raise Unfit
         data: Any = value.detach().flatten().tolist()
         if value.is_floating_point():
@@ -133,7 +133,7 @@ def _rows(name: str) -> list[dict[str, Any]]:
         samples = list(op.sample_inputs("cpu", dtype))
         samples.sort(key=lambda s: abs(_elements(s) - SIZE // 2))
         for sample in samples:
-            if _elements(sample) > (MOST if not rows else SIZE):
+            if _elements(sample) > (MAX_ELEMENTS if not rows else SIZE):
                 continue
             row = _row(op, name, sample)
             if row is not None and not any(r["args"] == row["args"] and r["kwargs"] == row["kwargs"] for r in rows):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import vkjit as vk
-from vkjit.stdlib.registry import as_class
+from vkjit.stdlib.registry import forcing_class
 from vkjit.tensor import api
 from vkjit.tensor.autograd.tape import RULES
 from vkjit.tensor.dispatch import OPERATIONS
@@ -31,7 +31,7 @@ def between(low: float, high: float, *shape: int) -> Any:
     return RNG.uniform(low, high, shape)
 
 
-def apart(*shape: int) -> Any:
+def well_separated(*shape: int) -> Any:
     """Return values that differ by more than the finite-difference step, so that min/max and signs don't change."""
     count = int(np.prod(shape))
     return (RNG.permutation(count) - count / 2 + 0.3).reshape(shape)
@@ -53,7 +53,7 @@ def in_place(x: Any, write: Callable[[Any], Any]) -> Any:
 
 def _attended(query: Any, key: Any, value: Any) -> Any:
     """Attention with GPU kernels, which small inputs don't use on CPUs."""
-    with as_class("gpu"):
+    with forcing_class("gpu"):
         return vk.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
 
 
@@ -78,7 +78,7 @@ SMOOTH: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "exp2": (vk.exp2, [normal(5)]),
     "expm1": (vk.expm1, [normal(5)]),
     "gather": (lambda x: vk.gather(x, 1, vk.tensor(INDEX)) ** 2, [normal(2, 3)]),
-    "image_of": (lambda x: F.fold(x, (3, 4), (2, 2), 1, 1, (2, 1)) ** 2, [normal(1, 8, 10)]),
+    "col2im": (lambda x: F.fold(x, (3, 4), (2, 2), 1, 1, (2, 1)) ** 2, [normal(1, 8, 10)]),
     "hypot": (vk.hypot, [between(1, 2, 3, 4), between(1, 2, 4)]),
     "lerp": (vk.lerp, [normal(3, 4), normal(4), between(0, 1, 3, 4)]),
     "log": (vk.log, [between(0.5, 2, 5)]),
@@ -120,61 +120,61 @@ SMOOTH: dict[str, tuple[Callable[..., Any], list[Any]]] = {
 """Rules whose second derivatives are checked, too."""
 
 OTHERS: dict[str, tuple[Callable[..., Any], list[Any]]] = {
-    "abs": (vk.abs, [apart(5)]),
-    "amax": (lambda x: vk.amax(x, 1), [apart(3, 4)]),
-    "amin": (lambda x: vk.amin(x, (0, 1)), [apart(3, 4)]),
+    "abs": (vk.abs, [well_separated(5)]),
+    "amax": (lambda x: vk.amax(x, 1), [well_separated(3, 4)]),
+    "amin": (lambda x: vk.amin(x, (0, 1)), [well_separated(3, 4)]),
     "cast": (lambda x: (x.to(vk.f64) ** 2).to(vk.f32), [normal(5)]),
     "cat": (lambda a, b: vk.cat([a, b], 1), [normal(2, 3), normal(2, 1)]),
-    "ceil": (vk.ceil, [apart(5)]),
-    "clamp": (lambda x: vk.clamp(x, -1.5, 1.5), [apart(6)]),
-    "clamp_high": (lambda x: x.clamp(max=1.5), [apart(6)]),
-    "clamp_low": (lambda x: x.clamp(min=-1.5), [apart(6)]),
+    "ceil": (vk.ceil, [well_separated(5)]),
+    "clamp": (lambda x: vk.clamp(x, -1.5, 1.5), [well_separated(6)]),
+    "clamp_high": (lambda x: x.clamp(max=1.5), [well_separated(6)]),
+    "clamp_low": (lambda x: x.clamp(min=-1.5), [well_separated(6)]),
     "clone": (lambda x: x.clone(), [normal(5)]),
-    "columns_of": (lambda x: F.unfold(x, (2, 3), 1, (0, 1), (2, 1)), [normal(1, 2, 5, 4)]),
+    "im2col": (lambda x: F.unfold(x, (2, 3), 1, (0, 1), (2, 1)), [normal(1, 2, 5, 4)]),
     "compact": (lambda x: vk.masked_select(x, vk.tensor(MASK)), [normal(3, 4)]),
     "copy": (lambda x, y: in_place(x, lambda t: t.copy_(y)), [normal(3, 4), normal(4)]),
-    "copysign": (vk.copysign, [apart(6), apart(6)]),
+    "copysign": (vk.copysign, [well_separated(6), well_separated(6)]),
     "diagonal": (lambda x: vk.diagonal(x, 1), [normal(3, 4)]),
-    "elu": (lambda x: F.elu(x), [apart(6)]),
+    "elu": (lambda x: F.elu(x), [well_separated(6)]),
     "expand": (lambda x: x.expand(3, 4), [normal(4)]),
     "fill": (lambda x: in_place(x, lambda t: t.fill_(2.0)) + x, [normal(5)]),
-    "floor": (vk.floor, [apart(5)]),
-    "floor_divide": (lambda x: vk.floor_divide(x, 7.0) + x, [apart(5)]),
-    "fmax": (vk.fmax, [apart(6), apart(6) + 0.17]),
-    "fmin": (vk.fmin, [apart(6), apart(6) + 0.17]),
-    "fmod": (lambda x: vk.fmod(x, 3.7), [apart(6)]),
+    "floor": (vk.floor, [well_separated(5)]),
+    "floor_divide": (lambda x: vk.floor_divide(x, 7.0) + x, [well_separated(5)]),
+    "fmax": (vk.fmax, [well_separated(6), well_separated(6) + 0.17]),
+    "fmin": (vk.fmin, [well_separated(6), well_separated(6) + 0.17]),
+    "fmod": (lambda x: vk.fmod(x, 3.7), [well_separated(6)]),
     "gelu": (lambda x: F.gelu(x), [normal(5)]),
-    "hardtanh": (lambda x: F.hardtanh(x, -1.5, 1.5), [apart(6)]),
-    "leaky_relu": (lambda x: F.leaky_relu(x), [apart(6)]),
+    "hardtanh": (lambda x: F.hardtanh(x, -1.5, 1.5), [well_separated(6)]),
+    "leaky_relu": (lambda x: F.leaky_relu(x), [well_separated(6)]),
     "logcumsumexp": (lambda x: vk.logcumsumexp(x, 1), [normal(3, 4)]),
     "masked_fill": (lambda x, v: in_place(x, lambda t: t.masked_fill_(vk.tensor(MASK), v)), [normal(3, 4), normal()]),
-    "maximum": (vk.maximum, [apart(6), apart(6) + 0.17]),
-    "minimum": (vk.minimum, [apart(6), apart(6) + 0.17]),
+    "maximum": (vk.maximum, [well_separated(6), well_separated(6) + 0.17]),
+    "minimum": (vk.minimum, [well_separated(6), well_separated(6) + 0.17]),
     "neg": (vk.neg, [normal(5)]),
     "pad": (lambda x: F.pad(x, (1, 2)), [normal(3, 4)]),
     "permute": (lambda x: vk.permute(x, 1, 0), [normal(3, 4)]),
     "positive": (vk.positive, [normal(5)]),
     "prod": (lambda x: vk.prod(x, 1), [between(0.5, 2, 3, 4)]),
     "put": (lambda x, v: vk.index_put(x, (vk.tensor([0, 2]),), v), [normal(3, 4), normal(2, 4)]),
-    "relu": (vk.relu, [apart(6)]),
-    "remainder": (lambda x: vk.remainder(x, 3.7), [apart(6)]),
+    "relu": (vk.relu, [well_separated(6)]),
+    "remainder": (lambda x: vk.remainder(x, 3.7), [well_separated(6)]),
     "reshape": (lambda x: x.reshape(4, 3), [normal(3, 4)]),
-    "round": (vk.round, [apart(5)]),
+    "round": (vk.round, [well_separated(5)]),
     "scatter": (lambda x, s: vk.scatter(x, 1, vk.tensor([[0, 2], [1, 0]]), s), [normal(2, 3), normal(2, 2)]),
     "scatter_combine": (
         lambda x, s: vk.scatter_reduce(x, 1, vk.tensor(INDEX), s, "prod"), [between(1, 2, 2, 3), between(1, 2, 2, 4)]
     ),
     "set_item": (lambda x, v: in_place(x, lambda t: t.__setitem__(1, v)), [normal(3, 4), normal(4)]),
-    "shared_value": (lambda x: vk.median(x) ** 2, [apart(6)]),
-    "sign": (lambda x: vk.sign(x) + x, [apart(5)]),
+    "shared_value": (lambda x: vk.median(x) ** 2, [well_separated(6)]),
+    "sign": (lambda x: vk.sign(x) + x, [well_separated(5)]),
     "sinc": (vk.sinc, [between(0.2, 2, 5)]),
     "slice": (lambda x: x[::2, 1:], [normal(3, 4)]),
     "softplus": (lambda x: F.softplus(x), [normal(5)]),
     "std": (lambda x: vk.std(x, 1), [normal(3, 4)]),
     "take": (lambda x: x[vk.tensor([2, 0, 2])], [normal(3, 4)]),
     "triangle": (lambda x: vk.tril(x), [normal(4, 4)]),
-    "trunc": (vk.trunc, [apart(5)]),
-    "trunc_divide": (lambda x: vk.div(x, 7.0, rounding_mode="trunc") + x, [apart(5)]),
+    "trunc": (vk.trunc, [well_separated(5)]),
+    "trunc_divide": (lambda x: vk.div(x, 7.0, rounding_mode="trunc") + x, [well_separated(5)]),
     "where": (lambda a, b: vk.where(vk.tensor(MASK), a, b), [normal(3, 4), normal(4)]),
     "windows": (lambda x: x.unfold(1, 3, 1), [normal(2, 5)]),
 }  # fmt: skip
@@ -185,7 +185,7 @@ OF_GRADIENTS = frozenset(
 """Rules of gradient operations, which second derivatives of the operations above run."""
 
 
-WITHOUT = frozenset(
+NO_GRADIENT = frozenset(
     "bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor eq gcd ge gt heaviside isfinite isinf "
     "isnan isneginf isposinf le logical_and logical_not logical_or logical_xor lt ne searchsorted signbit".split()
 )
@@ -194,8 +194,8 @@ WITHOUT = frozenset(
 
 def test_every_operation_has_a_rule_or_none_for_a_reason() -> None:
     missing = OPERATIONS.keys() - RULES.keys()
-    assert not missing - WITHOUT, "operations without a gradient rule: add one, or name them in WITHOUT"
-    assert not WITHOUT - missing, "no operation, or one with a rule"
+    assert not missing - NO_GRADIENT, "operations without a gradient rule: add one, or name them in WITHOUT"
+    assert not NO_GRADIENT - missing, "no operation, or one with a rule"
 
 
 def test_every_rule_has_a_case() -> None:
@@ -238,4 +238,4 @@ def test_second_derivatives_of_activations(device: Any, name: str) -> None:
     if device.caps.kind != "llvm-cpu":
         pytest.skip("the rules are the same on every device: checked on the device cpu")
     function = getattr(elementwise, name)
-    vk.testing.check_grads(lambda x: function(x) ** 2, [apart(6) / 2], device=device, directions=1, order=2)
+    vk.testing.check_grads(lambda x: function(x) ** 2, [well_separated(6) / 2], device=device, directions=1, order=2)

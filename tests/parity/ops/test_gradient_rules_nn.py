@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import vkjit as vk
-from tests.parity.ops.test_gradient_rules import apart, between, check_rule, normal
-from vkjit.stdlib.registry import as_class
+from tests.parity.ops.test_gradient_rules import between, check_rule, normal, well_separated
+from vkjit.stdlib.registry import forcing_class
 from vkjit.tensor.nn import pool
-from vkjit.tensor.nn.embedding import seeded_dropout
+from vkjit.tensor.nn.embedding import dropout_with_seed
 
 F = vk.nn.functional
 CLASSES = np.array([2, 0, 3, 1])
@@ -38,7 +38,7 @@ def for_gpus(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function with GPU kernels."""
 
     def run(*arguments: Any) -> Any:
-        with as_class("gpu"):
+        with forcing_class("gpu"):
             return function(*arguments)
 
     return run
@@ -66,14 +66,14 @@ def _at_places(x: Any) -> Any:
     with vk.enable_grad():
         pooled, _ = F.max_pool2d(picture, 2, return_indices=True)
         node = pooled.meta.node
-    return pool.at_places(x, node.output(1), **node.params) ** 2
+    return pool.gather_at_indices(x, node.output(1), **node.params) ** 2
 
 
-PICTURE = apart(1, 2, 4, 4)
+PICTURE = well_separated(1, 2, 4, 4)
 HALVES = np.array([[0.0, 1.0, 1.0], [1.0, 0.0, 1.0]])
 
 SMOOTH: dict[str, tuple[Callable[..., Any], list[Any]]] = {
-    "at_places": (_at_places, [normal(1, 2, 4, 4)]),
+    "gather_at_indices": (_at_places, [normal(1, 2, 4, 4)]),
     "avg_pool": (lambda x: F.avg_pool2d(x, 2) ** 2, [normal(1, 2, 4, 4)]),
     "avg_pool_gradient": (of_gradient(lambda x: F.avg_pool2d(x, 2)), [normal(1, 1, 4, 4), normal(1, 1, 2, 2)]),
     "batch_norm": (
@@ -100,10 +100,10 @@ SMOOTH: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "convolution_weight": (lambda x, w: F.conv1d(x, w) ** 2, [normal(1, 2, 5), normal(3, 2, 3)]),
     "cross_entropy": (lambda x: F.cross_entropy(x, classes(), reduction="sum"), [normal(4, 4)]),
     "divergence": (lambda x, t: F.kl_div(x, t, reduction="sum"), [normal(2, 3), between(0.2, 0.8, 2, 3)]),
-    "dropout": (lambda x: seeded_dropout(x, p=0.5, seed=3) ** 2, [normal(8)]),
+    "dropout": (lambda x: dropout_with_seed(x, p=0.5, seed=3) ** 2, [normal(8)]),
     "embedding": (lambda w: F.embedding(vk.tensor(ROWS), w) ** 2, [normal(4, 3)]),
     "embedding_gradient": (of_gradient(lambda w: F.embedding(vk.tensor(ROWS), w)), [normal(4, 3), normal(2, 3, 3)]),
-    "fixed_norm": (
+    "norm_with_statistics": (
         lambda x, w, b: (
             F.batch_norm(x, vk.tensor([0.5, -0.5], dtype=x.dtype), vk.tensor([2.0, 1.0], dtype=x.dtype), w, b) ** 2
         ),
@@ -122,7 +122,7 @@ SMOOTH: dict[str, tuple[Callable[..., Any], list[Any]]] = {
 """Rules whose second derivatives are checked, too."""
 
 OTHERS: dict[str, tuple[Callable[..., Any], list[Any]]] = {
-    "absolute_difference": (lambda x, t: F.l1_loss(x, t), [apart(6), apart(6) / 3 + 0.1]),
+    "absolute_difference": (lambda x, t: F.l1_loss(x, t), [well_separated(6), well_separated(6) / 3 + 0.1]),
     "cross_entropy_mean": (for_gpus(lambda x: F.cross_entropy(x, classes())), [normal(4, 4)]),
     "ctc": (
         lambda x: F.ctc_loss(
@@ -130,13 +130,13 @@ OTHERS: dict[str, tuple[Callable[..., Any], list[Any]]] = {
         ),
         [normal(4, 2, 3)],
     ),
-    "huber": (lambda x, t: F.huber_loss(x, t, delta=0.7), [apart(6), normal(6) / 9]),
+    "huber": (lambda x, t: F.huber_loss(x, t, delta=0.7), [well_separated(6), normal(6) / 9]),
     "max_pool": (lambda x: F.max_pool2d(x, 2), [PICTURE]),
     "max_pool_gradient": (
         of_gradient(lambda x: F.max_pool2d(x, 2)), [PICTURE, normal(1, 2, 2, 2)]
     ),
     "mean_of_rows": (for_gpus(lambda x: F.nll_loss(x, classes())), [normal(4, 4)]),
-    "smooth_l1": (lambda x, t: F.smooth_l1_loss(x, t, beta=0.7), [apart(6), normal(6) / 9]),
+    "smooth_l1": (lambda x, t: F.smooth_l1_loss(x, t, beta=0.7), [well_separated(6), normal(6) / 9]),
 }  # fmt: skip
 
 

@@ -132,7 +132,7 @@ def test_a_directory_of_somebody_else_is_not_used(folder: Path, monkeypatch: pyt
 
 
 @POSIX
-def test_a_link_of_somebody_else_is_not_followed(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_symlink_of_another_user_is_not_followed(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The link belongs to another user, though its target is ours."""
     (tmp_path / "real").mkdir()
     folder.parent.mkdir()

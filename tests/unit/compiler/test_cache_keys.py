@@ -13,7 +13,7 @@ import pytest
 
 import vkjit as vk
 from vkjit.compiler.fingerprint import fingerprint, value_digest
-from vkjit.frontend import ConstArg, Signature, exact
+from vkjit.frontend import ConstArg, Signature, constant_key
 
 T = TypeVar("T", bound=vk.Element)
 U = TypeVar("U", bound=vk.Element)
@@ -82,7 +82,7 @@ def test_constants_that_differ_have_digests_that_differ(name: str) -> None:
 @pytest.mark.parametrize(("first", "second"), [(0.0, -0.0), (1, True), (1, 1.0), ((2,), (2.0,)), (math.nan, 0.0)])
 def test_signatures_tell_constants_apart(first: Any, second: Any) -> None:
     assert Signature((ConstArg(first),)) != Signature((ConstArg(second),))
-    assert exact(first) != exact(second)
+    assert constant_key(first) != constant_key(second)
     assert Signature((ConstArg(first),)) == Signature((ConstArg(first),))
     assert hash(ConstArg(first)) == hash(ConstArg(first))
 

@@ -8,9 +8,9 @@ import pytest
 
 from tests.repo import checkout
 from vkjit.api import environment
-from vkjit.compiler.driver import optimisation_level
+from vkjit.compiler.driver import optimization_level
 from vkjit.errors import ArgumentError
-from vkjit.settings import SETTINGS, switch
+from vkjit.settings import SETTINGS, boolean_setting
 
 NAME = re.compile(r"VKJIT_[A-Z_]*[A-Z]")
 
@@ -18,23 +18,23 @@ NAME = re.compile(r"VKJIT_[A-Z_]*[A-Z]")
 @pytest.mark.parametrize(("text", "expected"), [("1", True), ("0", False), ("", None), (" 1 ", True)])
 def test_a_switch(text: str, expected: bool | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VKJIT_DEBUG", text)
-    assert switch("VKJIT_DEBUG") is expected
+    assert boolean_setting("VKJIT_DEBUG") is expected
 
 
 @pytest.mark.parametrize("text", ["on", "false", "2", "-1", "yes"])
 def test_a_switch_that_says_neither(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VKJIT_DEBUG", text)
     with pytest.raises(ArgumentError, match=f"VKJIT_DEBUG is '{text}': expected 0 or 1"):
-        switch("VKJIT_DEBUG")
+        boolean_setting("VKJIT_DEBUG")
 
 
 @pytest.mark.parametrize(("text", "expected"), [("", 2), (" ", 2), ("1", 1)])
 def test_optimisation(text: str, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VKJIT_OPT", text)
-    assert optimisation_level() == expected
+    assert optimization_level() == expected
     monkeypatch.setenv("VKJIT_OPT", "3")
     with pytest.raises(ArgumentError, match="VKJIT_OPT is '3': expected 0, 1 or 2"):
-        optimisation_level()
+        optimization_level()
 
 
 def test_the_list_has_all_that_the_package_reads() -> None:

@@ -372,7 +372,7 @@ def test_memory_stays_while_an_array_looks_at_it(processor: CpuDevice) -> None:
 
 @pytest.mark.skipif(os.name != "posix", reason="the crew needs POSIX threads")
 @pytest.mark.parametrize("threads", [2, 4])
-def test_a_crew_runs_each_workgroup_once(threads: int) -> None:
+def test_a_thread_pool_runs_each_workgroup_once(threads: int) -> None:
     """Runs of short and long launches, with helper threads awake or asleep."""
     opened = CpuDevice(0, threads=threads)
     with vk.use_device(opened):

@@ -238,7 +238,7 @@ def arm_text(monkeypatch: pytest.MonkeyPatch, launch: Any) -> str:
         modules.append(pipeline.run(module, caps, 2))
         raise StopIteration
 
-    monkeypatch.setattr(driver, "_optimise", optimise)
+    monkeypatch.setattr(driver, "_optimize", optimise)
     monkeypatch.setenv("VKJIT_CACHE", "0")
     monkeypatch.setattr(machine, "host", lambda: ARM)
     with pytest.raises(StopIteration):
@@ -370,7 +370,7 @@ def test_quotas_of_control_groups(files: dict[str, str], lines: str, expected: f
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     (tmp_path / "groups").write_text(lines)
-    assert cpu_count.quota(tmp_path / "groups", tmp_path / "mount") == expected
+    assert cpu_count.cpu_count(tmp_path / "groups", tmp_path / "mount") == expected
     assert 1 <= cpu_count.processors() <= (os.cpu_count() or 1)
 
 

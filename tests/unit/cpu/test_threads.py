@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="the crew needs POSIX
 
 from vkjit.backends.cpu.runtime import thread_pool, workers  # noqa: E402  after the skip
 from vkjit.backends.cpu.runtime.device import CpuDevice  # noqa: E402
-from vkjit.backends.cpu.runtime.memory_pool import Blocks  # noqa: E402
+from vkjit.backends.cpu.runtime.memory_pool import MemoryPool  # noqa: E402
 
 SIZE = 200_000
 
@@ -134,8 +134,8 @@ def test_helpers_end_with_the_device() -> None:
 def test_helpers_end_with_a_device_that_nobody_closed() -> None:
     before = helpers()
     private = workers.Pool(3)
-    private._crew = thread_pool.Crew()
-    private._crew.grow(2)
+    private._thread_pool = thread_pool.ThreadPool()
+    private._thread_pool.grow(2)
     started = helpers() - before
     assert len(started) == 2
     del private
@@ -166,7 +166,7 @@ def test_a_system_without_more_threads(monkeypatch: pytest.MonkeyPatch) -> None:
         patched.setattr(threading.Thread, "start", refuse)
         for _ in range(4):
             work(20, y)
-        assert opened.pool._crew is not None and opened.pool._crew.helpers == 0
+        assert opened.pool._thread_pool is not None and opened.pool._thread_pool.helpers == 0
     assert threading.stack_size() == size
     expected = np.zeros(1, np.float32)
     with vk.use_device(opened):
@@ -427,7 +427,7 @@ def test_forks_in_the_middle_of_launches(tmp_path: Path) -> None:
 
 def test_memory_may_come_back_while_memory_is_taken() -> None:
     """The garbage collector may free buffers anywhere, also inside the allocator's own functions."""
-    blocks = Blocks(1 << 22)
+    blocks = MemoryPool(1 << 22)
     kept = blocks.take(1 << 17)
 
     def give_back() -> None:

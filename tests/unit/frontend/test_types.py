@@ -53,7 +53,7 @@ def column(dtype: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("left", "right", "joined"),
+    ("left", "right", "combined"),
     [
         ("int8", "int32", "i32"),
         ("uint8", "int32", "i32"),
@@ -68,8 +68,8 @@ def column(dtype: str) -> np.ndarray:
         ("int16", "float16", "f16"),
     ],
 )
-def test_operands_take_their_common_type(left: str, right: str, joined: str) -> None:
-    assert value_type("a[i] + b[i]", a=column(left), b=column(right)) == joined
+def test_operands_take_their_common_type(left: str, right: str, combined: str) -> None:
+    assert value_type("a[i] + b[i]", a=column(left), b=column(right)) == combined
 
 
 @pytest.mark.parametrize(

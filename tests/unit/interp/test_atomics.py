@@ -49,7 +49,7 @@ def reference(op: str, dtype: DType, x: Any, where: Any, y: Any) -> tuple[Any, A
     """Apply the operation one invocation at a time; return the final memory and the old values."""
     y, old = y.copy(), np.zeros_like(x)
     function: Callable[..., Any] = (lambda _, v: v) if op == "exchange" else semantics.MEANING[op_name(op)]
-    with semantics.quiet():
+    with semantics.silence_warnings():
         for lane in range(len(x)):
             if where[lane] >= 0:
                 old[lane] = y[where[lane]]

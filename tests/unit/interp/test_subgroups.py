@@ -105,7 +105,7 @@ def test_reduce(op: OpName, dtype: DType, size: int) -> None:
     x = samples(dtype, 2 * LOCAL)
     module = collective(f'%r = sg_reduce %v {{op = "{op}"}} : {dtype.name}', dtype)
     found = execute(module, x, size, dtype)
-    with semantics.quiet():
+    with semantics.silence_warnings():
         wanted = per_subgroup(x, size, LIVE, lambda v, f: [tree(op, dtype, v, f, size)] * len(v))
     np.testing.assert_array_equal(found, np.array(wanted, dtype=dtype.numpy))
 
@@ -127,7 +127,7 @@ def test_scan_of_integers(op: OpName, exclusive: bool, size: int) -> None:
             out.append(before if exclusive else total)
         return out
 
-    with semantics.quiet():
+    with semantics.silence_warnings():
         wanted = per_subgroup(x, size, LIVE, scan)
     np.testing.assert_array_equal(execute(module, x, size, dtypes.i32), np.array(wanted, np.int32))
 
@@ -205,7 +205,7 @@ def test_a_workgroup_that_is_no_multiple_of_the_subgroup() -> None:
     live = np.ones(80, np.bool_)
     module = collective('%r = sg_reduce %v {op = "add"} : i32', dtypes.i32, local=40)
     found = execute(module, x, 32, dtypes.i32, live=live, local=40)
-    with semantics.quiet():
+    with semantics.silence_warnings():
         wanted = per_subgroup(x, 32, live, lambda v, _: [np.add.reduce(np.array(v), dtype=np.int32)] * len(v), local=40)
     np.testing.assert_array_equal(found, wanted)
 

@@ -35,7 +35,7 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv(storage.SHIPPED_VARIABLE, raising=False)
     yield
     with vk.use_device("interpreter") as device:
-        tuning_lookup.forget(device)
+        tuning_lookup.invalidate(device)
 
 
 COUNTS: Any = vk.tune(1, 2, 4)
@@ -225,7 +225,7 @@ def test_files_that_hold_no_results(
 def test_shipped_records_with_names_that_are_none(tmp_path: Path) -> None:
     path = tmp_path / "shipped.json"
     storage.export(path, [RECORD, dataclasses.replace(RECORD, device=["a", "list"])])
-    assert storage.ship(path) == [RECORD]
+    assert storage.read_exported(path) == [RECORD]
 
 
 def test_the_command_shows_what_was_found(capsys: pytest.CaptureFixture[str]) -> None:
@@ -300,10 +300,10 @@ def test_a_call_that_leaves_nothing_open_is_told_how() -> None:
 
 
 def test_every_variant_of_a_product_gives_the_same() -> None:
-    from vkjit.stdlib.registry import as_class
+    from vkjit.stdlib.registry import forcing_class
 
     rng = np.random.default_rng(0)
-    with vk.use_device("interpreter") as device, as_class("gpu"):
+    with vk.use_device("interpreter") as device, forcing_class("gpu"):
         a, b = (
             vk.tensor(rng.standard_normal((1, 64, 64)).astype(np.float32), dtype=vk.f16, device=device)
             for _ in range(2)
@@ -326,11 +326,11 @@ def test_products_take_the_variant_that_was_found_best(monkeypatch: pytest.Monke
         key = tuning_lookup.product_key(*(x.reshape(1, 8, 8)._array for x in (a, b, a)))
         rows = (Row("by rule", 2.0, "ok"), Row("other", 1.0, "ok"))
         storage.store(Record("p", key, device.name, device.caps.driver, rows, complete=True))
-        tuning_lookup.forget(device)
+        tuning_lookup.invalidate(device)
         vk.matmul(a, b)
         assert launched == ["other"]
         monkeypatch.setenv("VKJIT_TUNE", "0")
-        tuning_lookup.forget(device)
+        tuning_lookup.invalidate(device)
         assert (vk.matmul(a, b).numpy() == 8).all()
     assert tuning.tune_product(device, 8, vk.f32, 1.0) is None  # the device has only one implementation
 

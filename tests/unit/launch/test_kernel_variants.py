@@ -38,5 +38,5 @@ def test_kernels_of_the_library_are_known_by_their_module() -> None:
     from vkjit.launch.plan import of_library
     from vkjit.stdlib.rows import softmax
 
-    assert of_library(softmax.statistics.spec.fn.__module__)
+    assert of_library(softmax.chunk_statistics.spec.fn.__module__)
     assert not of_library(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from random import Random
 
-from vkjit.runtime.self_overlap import shares_places
+from vkjit.runtime.self_overlap import elements_overlap
 
 
 def _shares(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> bool:
@@ -20,7 +20,7 @@ def test_strides_whose_elements_share_a_place() -> None:
         rank, size = random.choice([1, 2, 2, 3]), random.choice([1, 2, 4, 8])
         shape = tuple(random.randint(0, 6) for _ in range(rank))
         strides = tuple(random.choice([1, size]) * random.randint(-14, 14) for _ in range(rank))
-        expected, told = _shares(shape, strides, size), shares_places(shape, strides, size)
+        expected, told = _shares(shape, strides, size), elements_overlap(shape, strides, size)
         assert told == expected or (rank == 3 and expected), (shape, strides, size)
         found[rank, told] += 1
     assert min(found.values()) > 100

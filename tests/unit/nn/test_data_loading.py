@@ -252,14 +252,14 @@ def test_splits_are_parts_in_proportion() -> None:
 
 
 def test_datasets_are_joined_as_a_list_too() -> None:
-    joined = data.ConcatDataset([data.ArrayDataset(np.arange(2)), data.ArrayDataset(np.arange(3))])
-    assert [int(x) for x in joined] == [0, 1, 0, 1, 2]
+    combined = data.ConcatDataset([data.ArrayDataset(np.arange(2)), data.ArrayDataset(np.arange(3))])
+    assert [int(x) for x in combined] == [0, 1, 0, 1, 2]
 
 
 def test_datasets_are_joined_chosen_and_transformed() -> None:
-    joined = data.ConcatDataset(numbers(2), numbers(3))
-    assert [int(y) for _, y in joined] == [0, 1, 0, 1, 2] and int(joined[-1][1]) == 2
-    some = data.Subset(joined, [4, 0])
+    combined = data.ConcatDataset(numbers(2), numbers(3))
+    assert [int(y) for _, y in combined] == [0, 1, 0, 1, 2] and int(combined[-1][1]) == 2
+    some = data.Subset(combined, [4, 0])
     made = data.Transformed(some, transforms.Each(lambda x: x + 1), transforms.OneHot(3))
     x, y = made[0]
     assert x.tolist() == [3] and y.tolist() == [0, 0, 1]
@@ -268,7 +268,7 @@ def test_datasets_are_joined_chosen_and_transformed() -> None:
     with pytest.raises(ArgumentError, match="one first size"):
         data.ArrayDataset(np.ones(2), np.ones(3))
     with pytest.raises(ArgumentError, match="between 0 and 4"):
-        data.Subset(joined, [5])
+        data.Subset(combined, [5])
 
 
 def test_a_dataset_is_described() -> None:

@@ -12,7 +12,7 @@ import vkjit as vk
 from vkjit import optim
 from vkjit.errors import ArgumentError
 from vkjit.stdlib.optim import optimizers, rules
-from vkjit.stdlib.registry import as_class
+from vkjit.stdlib.registry import forcing_class
 
 STEPS = 6
 
@@ -70,7 +70,7 @@ def test_steps_are_pytorchs(name: str, options: dict[str, Any], kind: str) -> No
     torch = pytest.importorskip("torch")
     ours = [vk.tensor(p, requires_grad=True) for p in parameters()]
     theirs = [torch.tensor(p, requires_grad=True) for p in parameters()]
-    with as_class(kind):
+    with forcing_class(kind):
         run(ours, getattr(optim, name)(ours, **options), range(STEPS))
     reference = getattr(torch.optim, name)(theirs, **options)
     for step in range(STEPS):
@@ -89,7 +89,7 @@ MORE = [("Lion", {"lr": 0.05, "weight_decay": 0.1}), ("LAMB", {"lr": 0.05, "weig
 @pytest.mark.parametrize("kind", ["cpu", "gpu"])
 @pytest.mark.parametrize(("name", "options"), [*OPTIONS, *MORE], ids=[*NAMES, "Lion", "LAMB"])
 def test_a_resumed_optimiser_goes_on_bit_by_bit(name: str, options: dict[str, Any], kind: str) -> None:
-    with as_class(kind):
+    with forcing_class(kind):
         resume(name, options)
 
 
@@ -277,7 +277,7 @@ def test_lamb_steps_in_proportion_to_the_parameter(kind: str) -> None:
     tensors = [vk.tensor(v, requires_grad=True) for v in values]
     for tensor, slope in zip(tensors, slopes, strict=True):
         tensor.grad = vk.tensor(slope)
-    with as_class(kind):
+    with forcing_class(kind):
         optim.LAMB(tensors, lr=0.1, weight_decay=0.2).step()
     for tensor, value, slope in zip(tensors, values, slopes, strict=True):
         update = slope / (np.abs(slope) + 1e-6) + 0.2 * value
@@ -331,7 +331,7 @@ def test_tensors_of_one_plan_are_stepped_in_one_launch(monkeypatch: pytest.Monke
     tensors = [vk.ones(3, requires_grad=True) for _ in range(11)]
     for tensor in tensors:
         tensor.grad = vk.ones(3)
-    with as_class("gpu"):
+    with forcing_class("gpu"):
         optim.Adam(tensors).step()
     assert len(counts) == 2  # eleven tensors: launches of eight and three
 
@@ -344,14 +344,14 @@ def test_arrays_that_are_not_dense_are_stepped_in_place() -> None:
     other = vk.ones(2, requires_grad=True)
     for leaf in (tensor, other):
         leaf.grad = vk.ones(leaf.shape)
-    with as_class("gpu"):
+    with forcing_class("gpu"):
         optim.SGD([tensor, other], lr=0.5).step()
     assert tensor.tolist() == [[0.5] * 3] * 4 and other.tolist() == [0.5, 0.5]
 
 
 def test_a_parameter_that_gets_other_memory_is_stepped_there() -> None:
     layers = [vk.nn.Parameter(vk.ones(2)), vk.nn.Parameter(vk.ones(3))]
-    with as_class("gpu"):
+    with forcing_class("gpu"):
         optimizer = optim.SGD(layers, lr=0.5, momentum=0.5)
         for _ in range(2):
             for parameter in layers:

@@ -70,7 +70,7 @@ def run(module: Module, result: DType, *values: Values) -> Values:
     """Run the kernel over all elements, whose number is a multiple of the workgroup size."""
     count = len(values[0])
     out = np.zeros(count, result.storage)
-    with semantics.quiet():
+    with semantics.silence_warnings():
         run_module(module, count // LOCAL, [*values, out])
     return out
 

@@ -239,9 +239,9 @@ def test_rows_and_wholes_have_no_marks(kernel: Any, monkeypatch: pytest.MonkeyPa
 def test_loops_that_are_long_are_not_gone_through() -> None:
     from vkjit.ir.builder import Builder
     from vkjit.ir.core import Region
-    from vkjit.passes.sanitizer.concrete_values import Numbers
+    from vkjit.passes.sanitizer.concrete_values import ConcreteValues
 
     builder = Builder(Region())
     bounds = [builder.index(n) for n in (-(1 << 63), (1 << 63) - 1, 1)]
     loop = builder.op("for", *bounds, types=[], regions=[Region([bounds[0].type], ["i"])])
-    assert not Numbers((64, 1, 1)).entered(loop).has(loop)
+    assert not ConcreteValues((64, 1, 1)).inside_loop(loop).knows_loop(loop)

@@ -19,13 +19,13 @@ from vkjit.errors import CompileError
 from vkjit.ir.core import Module
 from vkjit.ir.types import Scalar, Vector
 from vkjit.passes import pipeline
-from vkjit.passes.tiles.layout import Layout, canonical, staging
+from vkjit.passes.tiles.layout import Layout, default_layout, staging
 from vkjit.passes.tiles.lower import options_for
 from vkjit.spirv import tools
 from vkjit.stdlib.attention.backward import key_gradients, query_gradient
-from vkjit.stdlib.attention.dispatch import LARGE, LARGE_HEADS, LARGE_SHARED, tiles_for
-from vkjit.stdlib.attention.forward import attention, attention_of_halves
-from vkjit.stdlib.matmul.tiles import gemm, gemm_of_views
+from vkjit.stdlib.attention.dispatch import MATRIX_HEAD_SIZES, MATRIX_SHARED_BYTES, MATRIX_TILE, tiles_for
+from vkjit.stdlib.attention.forward import attention, attention_16bit
+from vkjit.stdlib.matmul.tiles import gemm, gemm_transposed
 from vkjit.testing.fuzz.check import Checker
 from vkjit.testing.fuzz.tiles import generate_tiles
 
@@ -52,7 +52,10 @@ def owners(layout: Layout, invocations: int) -> Counter[tuple[int, ...]]:
 @pytest.mark.parametrize("bits", [0, 3, 6])
 @pytest.mark.parametrize("vector", [1, 4])
 def test_each_element_has_one_owner(shape: tuple[int, ...], bits: int, vector: int) -> None:
-    layouts = [canonical(shape, bits, "workgroup", vector), canonical(shape, bits, "workgroup", vector, lanes=2)]
+    layouts = [
+        default_layout(shape, bits, "workgroup", vector),
+        default_layout(shape, bits, "workgroup", vector, lane_bits=2),
+    ]
     layouts += [staging(shape, fastest, bits, "workgroup", vector) for fastest in range(len(shape))]
     everywhere = set(np.ndindex(*shape))
     for layout in layouts:
@@ -185,20 +188,35 @@ def test_tiles_of_attention_fit_into_shared_memory(head: int, dtype: Any, shared
     x, sums = np.zeros((1, 1, 4, head), dtype), np.zeros((1, 1, 4), np.float32)
     numbers = [np.float32(1), np.int32(0), tiles.size]
     forward = [x, x, x, x, x, sums, *numbers, *tiles.forward, True, "", 128, "early"]
-    query = [x, x, x, x, x, sums, sums, x, *numbers, *tiles.backward, True, "", tiles.hold]
+    query = [x, x, x, x, x, sums, sums, x, *numbers, *tiles.backward, True, "", tiles.stage_operands]
     keys = [*query[:8], x, *query[8:]]
     for kernel, arguments in ((attention, forward), (query_gradient, query), (key_gradients, keys)):
         lowered(high(kernel, arguments, 128, contiguous=True), caps, options_for(caps))  # CompileError if too large
 
 
 @pytest.mark.parametrize("mask", ["", "keep", "add"])
-@pytest.mark.parametrize("head", LARGE_HEADS)
+@pytest.mark.parametrize("head", MATRIX_HEAD_SIZES)
 def test_large_tiles_of_attention_fit_into_shared_memory(head: int, mask: str) -> None:
     x, sums = np.zeros((1, 1, 4, head), np.float16), np.zeros((1, 1, 4), np.float32)
     seen = {"": x, "keep": np.zeros((1, 1, 4, 4), np.bool_), "add": np.zeros((1, 1, 4, 4), np.float16)}[mask]
-    arguments = [x, x, x, seen, x, sums, np.float32(1), np.int32(0), head, *LARGE[:2], True, mask, LARGE[2], "late"]
-    caps = dataclasses.replace(GPU, shared_bytes=LARGE_SHARED)
-    lowered(high(attention_of_halves, arguments, LARGE[2], contiguous=True), caps, options_for(caps))
+    arguments = [
+        x,
+        x,
+        x,
+        seen,
+        x,
+        sums,
+        np.float32(1),
+        np.int32(0),
+        head,
+        *MATRIX_TILE[:2],
+        True,
+        mask,
+        MATRIX_TILE[2],
+        "late",
+    ]
+    caps = dataclasses.replace(GPU, shared_bytes=MATRIX_SHARED_BYTES)
+    lowered(high(attention_16bit, arguments, MATRIX_TILE[2], contiguous=True), caps, options_for(caps))
 
 
 GPU = dataclasses.replace(
@@ -217,20 +235,22 @@ def test_spirv_of_products_is_valid(factor: Any) -> None:
 
 
 @pytest.mark.parametrize("ahead", ["", "early", "late"])
-@pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True), (True, True)])
 @pytest.mark.parametrize("sizes", [(64, 32, 64), (40, 24, 52), (36, 4, 8)])
-def test_factors_of_32_bits_are_read_in_vectors(sizes: Any, turned: tuple[bool, bool], ahead: str) -> None:
+def test_factors_of_32_bits_are_read_in_vectors(sizes: Any, transposed: tuple[bool, bool], ahead: str) -> None:
     """Covers both memory orders, tiles partly outside their arrays, and fewer blocks than invocations."""
     m, k, n = sizes
     random = np.random.default_rng(3)
     a, b = (random.integers(-4, 5, (1, *shape)).astype(np.float32) for shape in ((m, k), (k, n)))
-    factors = [np.ascontiguousarray(x.swapaxes(1, 2)) if flip else x for x, flip in zip((a, b), turned, strict=True)]
+    factors = [
+        np.ascontiguousarray(x.swapaxes(1, 2)) if flip else x for x, flip in zip((a, b), transposed, strict=True)
+    ]
     c = np.full((1, m, n), 77, np.float32)
-    arguments = [*factors, np.zeros(n, np.float32), c, 32, 32, 16, vk.f32, *turned, "", False, 32, ahead]
-    module = lowered(high(gemm_of_views, [*arguments, False], 32, contiguous=True, aligned=True))
+    arguments = [*factors, np.zeros(n, np.float32), c, 32, 32, 16, vk.f32, *transposed, "", False, 32, ahead]
+    module = lowered(high(gemm_transposed, [*arguments, False], 32, contiguous=True, aligned=True))
     text = str(module.kernel.attrs["tiles"])
     assert "each invocation sums 32 = 8 x 4 by 4, 32 = 4 x 8 by 4" in text
-    assert text.count("turned on the way") == (not turned[0]) + turned[1]
+    assert text.count("turned on the way") == (not transposed[0]) + transposed[1]
     loads = [op for op in module.kernel.body.walk() if op.name == "load" and isinstance(op.result.type, Vector)]
     assert loads
     products = [op for op in module.kernel.body.walk() if op.name == "mul" and op.result.type == Scalar(vk.f32)]

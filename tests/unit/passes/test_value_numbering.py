@@ -6,7 +6,7 @@ import pytest
 
 from vkjit.ir.core import Function
 from vkjit.ir.parser import parse_module
-from vkjit.passes.analysis.value_numbering import Alike
+from vkjit.passes.analysis.value_numbering import ValueNumbers
 from vkjit.passes.transforms.bounds_checks import Bounds
 
 HEAD = "kernel @k(%i: index, %n: index, %x: array<f32, 1, in>, %y: array<f32, 1, inout>) attrs "
@@ -24,7 +24,7 @@ def test_sums_tell_a_constant_from_the_rest() -> None:
         "  %f = sub %c, %one : index\n  %g = sub %n, %b : index\n  %h = sub %f, %n : index"
     )
     values = {op.result.name: op.result for op in kernel.body.ops if op.results}
-    alike = Alike()
+    alike = ValueNumbers()
     terms = {name: alike.sum(value) for name, value in values.items()}
     assert alike.number(values["a"]) == alike.number(values["b"]) != alike.number(values["c"])
     assert terms["c"][0] == terms["e"][0] == terms["f"][0] != terms["g"][0]
@@ -35,7 +35,7 @@ def test_sums_tell_a_constant_from_the_rest() -> None:
 def test_what_reads_memory_is_never_alike() -> None:
     kernel = parsed("  %a = load %x, %i : f32\n  %b = load %x, %i : f32")
     first, second = (op.result for op in kernel.body.ops[:2])
-    alike = Alike()
+    alike = ValueNumbers()
     assert alike.number(first) != alike.number(second)
 
 

@@ -20,7 +20,7 @@ KINDS = ("cpu", "gpu")
 def test_products(device: Any, kind: str, m: int, k: int, n: int) -> None:
     rng = np.random.default_rng(0)
     a, b = rng.integers(-4, 5, (2, m, k)).astype(np.float32), rng.integers(-4, 5, (2, k, n)).astype(np.float32)
-    with registry.as_class(kind):
+    with registry.forcing_class(kind):
         assert np.array_equal((vk.tensor(a) @ vk.tensor(b)).numpy(), a @ b)
         left, right = vk.tensor(a.swapaxes(1, 2).copy()).mT, vk.tensor(b.swapaxes(1, 2).copy()).mT
         assert np.array_equal((left @ right).numpy(), a @ b)
@@ -46,7 +46,7 @@ def test_products_of_large_tiles(device: Any, rows: bool) -> None:
 def test_reductions(device: Any, kind: str, shape: tuple[int, ...]) -> None:
     values = np.random.default_rng(1).integers(-9, 10, shape).astype(np.float32)
     x = vk.tensor(values)
-    with registry.as_class(kind):
+    with registry.forcing_class(kind):
         for axes in (None, *range(len(shape))):
             assert np.array_equal(x.sum(axes).numpy(), values.sum(axes))
             assert np.array_equal(x.amax(axes).numpy(), values.max(axes))
@@ -58,7 +58,7 @@ def test_reductions(device: Any, kind: str, shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_sums_over_two_axes_apart(device: Any, kind: str) -> None:
     values = np.random.default_rng(2).integers(-9, 10, (6, 5, 70)).astype(np.float32)
-    with registry.as_class(kind):
+    with registry.forcing_class(kind):
         assert np.array_equal(vk.tensor(values).sum((0, 2)).numpy(), values.sum((0, 2)))
         assert np.array_equal(vk.tensor(values).permute(2, 0, 1).sum((0, 1)).numpy(), values.sum((0, 2)))
 

@@ -15,7 +15,7 @@ import pytest
 import vkjit as vk
 from vkjit.testing.explain.script import array_text
 
-pytestmark = pytest.mark.usefixtures("patient")
+pytestmark = pytest.mark.usefixtures("long_repair_search")
 
 EVEN = 8
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 import vkjit as vk
 from tests.selection import examples
 from vkjit.testing.cases.case import array, decode, encode
-from vkjit.testing.cases.layouts import Layout, image, strays, view_of
+from vkjit.testing.cases.layouts import Layout, image, stray_writes, view_of
 from vkjit.testing.generate.dimensions import Dimensions, size_table
 from vkjit.testing.generate.directed import directed_cases
 from vkjit.testing.generate.elements import PATTERNS, SPECIAL_KINDS, domain_of, fill, special_values
@@ -45,7 +45,7 @@ def test_layouts_hold_every_element_once(shape: tuple[int, ...], data: Any) -> N
     memory = image(values, layout, shape, values.dtype, 0)
     if values.size:
         assert np.array_equal(view_of(memory, layout.place(shape), shape, values.dtype), values)
-    assert strays(memory, memory, layout, shape, values.dtype) == []
+    assert stray_writes(memory, memory, layout, shape, values.dtype) == []
     assert 0 <= layout.place(shape).first < layout.place(shape).count
 
 
@@ -62,7 +62,7 @@ def test_what_lies_beside_an_array_is_seen(shape: tuple[int, ...], data: Any) ->
         view_of(own, placement, shape, np.dtype(np.uint8))[...] = 1
     place = data.draw(st.sampled_from(range(placement.count)))
     after.view(np.int32)[place] = 7
-    assert strays(after, before, layout, shape, values.dtype) == ([] if own[place] else [place - placement.first])
+    assert stray_writes(after, before, layout, shape, values.dtype) == ([] if own[place] else [place - placement.first])
 
 
 def test_a_size_table_is_in_order_and_holds_every_size() -> None:

@@ -13,7 +13,7 @@ from vkjit.ir.verify import verify
 from vkjit.testing.generate.usable_types import module_of
 from vkjit.testing.mutate import Edit, mutant, mutations
 from vkjit.testing.mutate.equivalence import more_barriers
-from vkjit.testing.mutate.redundant_choices import without_idle_choices
+from vkjit.testing.mutate.redundant_choices import without_redundant_choices
 
 X = vk.In[vk.f32, "N"]
 Y = vk.Out[vk.f32, "M"]
@@ -87,7 +87,7 @@ def through_shared_at_once(x: X, y: Y, some: vk.i32):
 
 
 def _text(kernel: Any) -> str:
-    module = without_idle_choices(module_of(kernel, {}, {"x": 1, "y": 1}, {}))
+    module = without_redundant_choices(module_of(kernel, {}, {"x": 1, "y": 1}, {}))
     verify(module)
     return print_module(module)
 
@@ -132,8 +132,16 @@ def test_nobody_chosen_is_a_difference() -> None:
         for e in mutations(through_shared)
         if str(e) == "turned condition: vk.local_id(0) == 0 -> not (vk.local_id(0) == 0)"
     ]
-    (turned,) = edits
-    never = Edit("never", turned.line, turned.start, turned.end_line, turned.end, turned.before, "vk.local_id(0) == 64")
+    (transposed,) = edits
+    never = Edit(
+        "never",
+        transposed.line,
+        transposed.start,
+        transposed.end_line,
+        transposed.end,
+        transposed.before,
+        "vk.local_id(0) == 64",
+    )
     assert "eq" in _text(mutant(through_shared, never)).partition("barrier")[2]
     assert _text(mutant(through_shared, never)) != _text(through_shared)
 

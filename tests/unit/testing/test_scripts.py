@@ -40,7 +40,7 @@ class Holder:
 
 
 @vk.func
-def turned(value: Any) -> Any:
+def transposed(value: Any) -> Any:
     return value * SIGNS[1]
 
 
@@ -53,7 +53,7 @@ def closure(function: Any, count: int) -> Any:
     return made
 
 
-UNDER_ANOTHER_NAME = closure(turned, 3)
+UNDER_ANOTHER_NAME = closure(transposed, 3)
 
 
 def script_of(kernel: Any, reference: Any = None, **settings: Any) -> str:
@@ -89,8 +89,8 @@ def test_a_kernel_under_another_name_is_found() -> None:
 
 
 def test_closures_are_written_out_with_their_functions(tmp_path: Path) -> None:
-    script = script_of(closure(turned, 2), lambda x: -x)
-    assert "SIGNS = (1, -1)" in script and "function = turned" in script and "import math as math" in script
+    script = script_of(closure(transposed, 2), lambda x: -x)
+    assert "SIGNS = (1, -1)" in script and "function = transposed" in script and "import math as math" in script
     error = raised_by(script, tmp_path)
     assert isinstance(error, AssertionError) and "3.14" in str(error)
 

@@ -244,9 +244,9 @@ def test_barriers_order_buffers_only_where_the_kernel_communicates_through_them(
 
 def test_aligned_operands_are_the_largest_that_are_sure() -> None:
     b = Build("wide", {"x": linear(dtypes.f32), "y": linear(dtypes.f32)})
-    four = Vector(dtypes.f32, 4)
-    x = b.emit("linear", b.p["x"], type=linear(four))
-    y = b.emit("linear", b.p["y"], type=linear(four), align=4)
+    vec4 = Vector(dtypes.f32, 4)
+    x = b.emit("linear", b.p["x"], type=linear(vec4))
+    y = b.emit("linear", b.p["y"], type=linear(vec4), align=4)
     b.op("store", y, b.gid(), b.emit("load", x, b.gid()))
     text = text_of(b.finish(verified=False))
     assert "Aligned 16" in text

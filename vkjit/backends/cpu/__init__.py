@@ -2,7 +2,7 @@
 
 Needs the optional package llvmlite; `available()` tells whether it is there. The modules, in the order in which a
 kernel flows: `shapes` (what is equal for a whole vector of invocations), `phases` (what lies between barriers),
-`generator` with `control`, `elementwise`, `memory`, `atomics`, `subgroups`, `report` (LLVM's text), `machine` (text
+`generator` with `control_flow`, `elementwise`, `memory`, `atomics`, `subgroups`, `report` (LLVM's text), `machine` (text
 to object code), `device` (buffers, launches, threads).
 """
 
@@ -13,9 +13,9 @@ import importlib.util
 import re
 from pathlib import Path
 
-__all__ = ["LEAST_LLVMLITE", "available", "obstacle"]
+__all__ = ["MIN_LLVMLITE", "available", "obstacle"]
 
-LEAST_LLVMLITE = (0, 45)
+MIN_LLVMLITE = (0, 45)
 """The first version with LLVM 20."""
 
 
@@ -27,9 +27,9 @@ def obstacle() -> str:
         return "the CPU device needs llvmlite: pip install 'vkjit[cpu]'"
     version = _version_beside(spec.origin)
     numbers = re.match(r"(\d+)\.(\d+)", version)
-    if numbers is None or tuple(map(int, numbers.groups())) >= LEAST_LLVMLITE:
+    if numbers is None or tuple(map(int, numbers.groups())) >= MIN_LLVMLITE:
         return ""
-    least = ".".join(map(str, LEAST_LLVMLITE))
+    least = ".".join(map(str, MIN_LLVMLITE))
     return f"the CPU device needs llvmlite {least} or newer, found {version}: pip install --upgrade llvmlite"
 
 

@@ -11,7 +11,7 @@ from types import FunctionType
 from vkjit.lang import random
 
 from ..context import Call, Context, evaluate_items, expression
-from ..expressions.elementwise import is_spread, map_elements
+from ..expressions.elementwise import is_mapped, map_elements
 from ..intrinsics import IntrinsicLowering, is_callable_value, is_elementwise, lowering_of
 from ..kernel_values import KernelValue, Method, describe_value, is_array, is_tile
 from ..migration_hints import advice_on_attribute, advice_on_object
@@ -37,7 +37,7 @@ def _call(ctx: Context, node: ast.Call) -> KernelValue:
     keywords = {} if raw else {k.arg: ctx.evaluate(k.value) for k in node.keywords if k.arg is not None}
     ctx.builder.loc = ctx.loc(node)
     values = [*args, *keywords.values()]
-    if any(map(is_spread, values)) and _is_mapped(callee, lower, values):
+    if any(map(is_mapped, values)) and _is_mapped(callee, lower, values):
         return _map(ctx, node, lower, args, keywords)
     return lower(ctx, Call(node, args, keywords))
 
@@ -50,7 +50,7 @@ def _is_mapped(callee: KernelValue, lower: IntrinsicLowering, values: list[Kerne
     """
     if not is_callable_value(callee):
         return is_elementwise(lower)
-    return not (any(isinstance(v, ScopeValue) for v in values) and all(is_tile(v) for v in values if is_spread(v)))
+    return not (any(isinstance(v, ScopeValue) for v in values) and all(is_tile(v) for v in values if is_mapped(v)))
 
 
 def _map(

@@ -64,11 +64,11 @@ def _cast_to_strong(ctx: Context, node: ast.AST, value: Value, dtype: DType) -> 
 
 def _converted(value: float, dtype: DType) -> bool | int | float:
     """Convert a literal with the semantics of the `cast` operation."""
-    from vkjit.ir.semantics import cast, quiet
+    from vkjit.ir.semantics import cast, silence_warnings
 
     if isinstance(value, int) and dtype.is_integer:
         wrapped = int(value) & ((1 << dtype.bits) - 1)
         return wrapped - (1 << dtype.bits) if dtype.is_signed and wrapped >> (dtype.bits - 1) else wrapped
-    with quiet():
+    with silence_warnings():
         converted = cast(np.float64(value), dtypes.f64, dtype)
     return bool(converted) if dtype.kind == "bool" else float(converted) if dtype.is_float else int(converted)

@@ -13,11 +13,11 @@ from vkjit.ir.types import Scalar
 
 from ..context import Call, Context
 from ..kernel_values import KernelValue, Lazy, is_tile
-from ..tiles.reductions import reduce_tile, tile_argument
+from ..tiles.reductions import arg_reduce_tile, reduce_tile
 from ..values.conversions import as_index, materialize, static_value, truth
 from ..values.scopes import ScopeValue, emit, invocations, method, rank_of
 from . import lazy_collectives
-from .reductions import position_of, prepared, reduce_value, scratch, when
+from .reductions import emit_when, index_of_extremum, reduce_value, reduction_operand, scratch
 
 __all__: list[str] = []
 
@@ -67,7 +67,7 @@ def _reduction(name: str, op: OpName) -> None:
         _no_axis(ctx, call, axis, keepdims)
         if isinstance(value, Lazy):
             return lazy_collectives.reduction(ctx, call, scope, op, value)
-        return reduce_value(ctx, call.node, scope.kind, op, prepared(ctx, call, op, value))
+        return reduce_value(ctx, call.node, scope.kind, op, reduction_operand(ctx, call, op, value))
 
 
 _REDUCTION_OPS: dict[str, OpName] = {"sum": "add", "prod": "mul", "min": "min", "max": "max"}
@@ -112,12 +112,12 @@ for _name, _op in _ARG_REDUCTION_OPS.items():
         _op: OpName = _op,
     ) -> KernelValue:
         if is_tile(value):
-            return tile_argument(ctx, call, scope, _op, value, axis, keepdims)
+            return arg_reduce_tile(ctx, call, scope, _op, value, axis, keepdims)
         _no_axis(ctx, call, axis, keepdims)
         if isinstance(value, Lazy):
-            return lazy_collectives.argument_reduction(ctx, call, scope, _op, value)
-        operand = prepared(ctx, call, _op, value)
-        return position_of(ctx, call, scope.kind, _op, operand, rank_of(ctx, scope.kind))
+            return lazy_collectives.arg_reduction(ctx, call, scope, _op, value)
+        operand = reduction_operand(ctx, call, _op, value)
+        return index_of_extremum(ctx, call, scope.kind, _op, operand, rank_of(ctx, scope.kind))
 
 
 # -- broadcast
@@ -131,7 +131,7 @@ def _broadcast(ctx: Context, call: Call, scope: ScopeValue, value: KernelValue, 
     if ctx.loops or not ctx.is_kernel:
         b.op("barrier")
     own = rank_of(ctx, "workgroup")
-    when(ctx, b.emit("eq", own, source), lambda: b.op("store", array, b.index(0), operand))
+    emit_when(ctx, b.emit("eq", own, source), lambda: b.op("store", array, b.index(0), operand))
     b.op("barrier")
     return emit(ctx, "assume_uniform", b.emit("load", array, b.index(0)))
 

@@ -22,13 +22,13 @@ from vkjit.lang.vectors import VectorType
 
 from ..context import Call, Context, Return, Session
 from ..intrinsics import bind_arguments, callable_values
-from ..kernel_values import Aggregate, Binding, KernelValue, Records, describe_value, parts_of, with_parts
+from ..kernel_values import Aggregate, Binding, KernelValue, StructArrayKind, describe_value, parts_of, with_parts
 from ..resolve import also_capturable, captured
-from ..scope import analyse
+from ..scope import analyze
 from ..signature.function import DeviceFunction
 from ..source import source_of
 from ..values.conversions import as_exactly
-from ..values.joins import Disagreement, Slot, common_structure, rebuild, to_type
+from ..values.joins import JoinFailure, Slot, common_structure, rebuild, to_type
 from ..values.lazy import note_write
 
 __all__: list[str] = []
@@ -87,7 +87,11 @@ def _bind_type(
     annotation = callee.annotations[name]
     variable = annotation.dtype if isinstance(annotation, ArrayAnnotation) else annotation
     variable = variable.dtype if isinstance(variable, VectorType) else variable
-    if isinstance(value, Aggregate) and isinstance(value.kind, Records) and isinstance(value.kind.element, VectorType):
+    if (
+        isinstance(value, Aggregate)
+        and isinstance(value.kind, StructArrayKind)
+        and isinstance(value.kind.element, VectorType)
+    ):
         value = value.items[0]
     if not isinstance(variable, TypeVar) or not isinstance(value, Value):
         return
@@ -140,7 +144,7 @@ def _fitted_array(
 ) -> KernelValue:
     if isinstance(annotation.dtype, StructType | VectorType | PackedFloat):
         kind = value.kind if isinstance(value, Aggregate) else None
-        if not isinstance(kind, Records) or kind.element != _bound(annotation.dtype, typevars):
+        if not isinstance(kind, StructArrayKind) or kind.element != _bound(annotation.dtype, typevars):
             raise ctx.error(call.node, f"{what} is an array of {annotation.dtype!r}, found {describe_value(value)}")
         return value
     if not isinstance(value, Value) or not isinstance(value.type, Array):
@@ -187,7 +191,7 @@ def _lower(
     name = session.unique_name(callee.fn.__name__)
     function = Function(name, Region(types, names), [], {"param_names": tuple(names)}, source.name_loc())
     session.module.functions[name] = function
-    inner = Context(session, callee.fn, source, analyse(source.node), function, typevars)
+    inner = Context(session, callee.fn, source, analyze(source.node), function, typevars)
     for parameter, structure in structures.items():
         inner.env[parameter] = Binding(rebuild(structure, function.params), source.name_loc())
     session.active.append(callee.fn)
@@ -222,7 +226,7 @@ def _results(ctx: Context, function: Function) -> KernelValue:
     types: list[Type] = []
     try:
         structure = common_structure(ctx, [r.value for r in ctx.returns], types)
-    except Disagreement:
+    except JoinFailure:
         first = ctx.returns[0]
         other = next(r for r in ctx.returns if not _agree(ctx, first.value, r.value))
         raise ctx.error(
@@ -240,7 +244,7 @@ def _results(ctx: Context, function: Function) -> KernelValue:
 def _agree(ctx: Context, a: KernelValue, b: KernelValue) -> bool:
     try:
         common_structure(ctx, [a, b], [])
-    except Disagreement:
+    except JoinFailure:
         return False
     return True
 

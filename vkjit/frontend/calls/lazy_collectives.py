@@ -15,11 +15,11 @@ from ..tiles.matrices import store_matrix
 from ..tiles.shapes import atomic_of
 from ..tiles.tiles import ATOMICS, store_tile
 from ..values.conversions import as_stored, dtype_of_value, static_value, truth
-from ..values.lazy import SliceTarget, check_sources, check_target, each_position, element_of, note_write
+from ..values.lazy import SliceTarget, check_sources, check_target, element_of, for_each_index, note_write
 from ..values.scopes import ScopeValue, emit, invocations, method, rank_of
-from .reductions import combine, neutral, position_of, prepared, reduce_value
+from .reductions import combine, identity_element, index_of_extremum, reduce_value, reduction_operand
 
-__all__ = ["argument_reduction", "reduction"]
+__all__ = ["arg_reduction", "reduction"]
 
 
 def _start_and_step(ctx: Context, scope: ScopeValue) -> tuple[Value, Value]:
@@ -40,10 +40,10 @@ def reduction(ctx: Context, call: Call, scope: ScopeValue, op: OpName, lazy: Laz
             test = truth(ctx, call.node, element)
             assert isinstance(test, Value)
             return test
-        return prepared(ctx, call, op, element)
+        return reduction_operand(ctx, call, op, element)
 
-    identity = neutral(ctx, op, _type_of(ctx, lazy, operand))
-    (partial,) = each_position(
+    identity = identity_element(ctx, op, _type_of(ctx, lazy, operand))
+    (partial,) = for_each_index(
         ctx,
         lazy.shape,
         start,
@@ -60,14 +60,14 @@ def _type_of(ctx: Context, lazy: Lazy, operand: Callable[[tuple[Value, ...]], Va
         return operand(tuple(ctx.builder.emit("poison", type=types.INDEX) for _ in lazy.shape)).type
 
 
-def argument_reduction(ctx: Context, call: Call, scope: ScopeValue, op: OpName, lazy: Lazy) -> Value:
+def arg_reduction(ctx: Context, call: Call, scope: ScopeValue, op: OpName, lazy: Lazy) -> Value:
     """Return the linear index (in C order) of the first min/max; undefined without elements."""
     check_sources(ctx, call.node, lazy)
     start, step = _start_and_step(ctx, scope)
     b = ctx.builder
 
     def operand(position: tuple[Value, ...]) -> Value:
-        return prepared(ctx, call, op, element_of(ctx, call.node, lazy, position))
+        return reduction_operand(ctx, call, op, element_of(ctx, call.node, lazy, position))
 
     def better(at: tuple[Value, ...], linear: Value, best: list[Value]) -> list[Value]:
         value = operand(at)
@@ -80,9 +80,9 @@ def argument_reduction(ctx: Context, call: Call, scope: ScopeValue, op: OpName, 
         is_better = b.emit("or", is_better, b.emit("eq", best[1], b.index(_NO_INDEX)))
         return [b.emit("select", is_better, value, best[0]), b.emit("select", is_better, linear, best[1])]
 
-    identity = neutral(ctx, op, _type_of(ctx, lazy, operand))
-    value, position = each_position(ctx, lazy.shape, start, step, [identity, b.index(_NO_INDEX)], better)
-    return position_of(ctx, call, scope.kind, op, value, position)
+    identity = identity_element(ctx, op, _type_of(ctx, lazy, operand))
+    value, position = for_each_index(ctx, lazy.shape, start, step, [identity, b.index(_NO_INDEX)], better)
+    return index_of_extremum(ctx, call, scope.kind, op, value, position)
 
 
 _NO_INDEX = 2**63 - 1
@@ -123,7 +123,7 @@ def _store(
         ctx.builder.op("store", slice_.array, *slice_.at(ctx, at), stored)
         return carried
 
-    each_position(ctx, target.shape, start, step, [], body)
+    for_each_index(ctx, target.shape, start, step, [], body)
     note_write(ctx, slice_.array)
     return None
 

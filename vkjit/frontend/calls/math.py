@@ -27,7 +27,7 @@ from ..signature.annotations import dtype_of
 from ..values.arrays import extent
 from ..values.conversions import common_dtype, convert, dtype_of_value, numeric, splat, truth, unify
 from ..values.joins import choose
-from ..values.struct_arrays import first_array, is_records
+from ..values.struct_arrays import first_array, is_struct_array
 from .casts import cast_value
 
 __all__ = ["extremum"]
@@ -54,10 +54,10 @@ def _folded(ctx: Context, call: Call, function: Callable[..., Any], *values: Ker
 
 def _meaning(name: OpName) -> Callable[..., Any]:
     """Return an operation as a function of Python numbers, through its NumPy definition in `ir.semantics`."""
-    from vkjit.ir.semantics import MEANING, quiet
+    from vkjit.ir.semantics import MEANING, silence_warnings
 
     def compute(*values: float) -> float:
-        with quiet():
+        with silence_warnings():
             return MEANING[name](*(np.asarray(v) for v in values)).item()  # type: ignore[no-any-return]
 
     return compute
@@ -315,7 +315,7 @@ def _len(ctx: Context, call: Call) -> KernelValue:
     value = call.args[0] if len(call.args) == 1 and not call.keywords else None
     if isinstance(value, tuple):
         return len(value)
-    if is_array(value) or is_records(value):
+    if is_array(value) or is_struct_array(value):
         return extent(ctx, first_array(value), 0)
     if isinstance(value, str):
         return len(value)

@@ -49,7 +49,7 @@ def _allocate(ctx: Context, call: Call, space: str, dtype: KernelValue, shape: K
     if isinstance(dtype, StructType | PackedFloat):
         return allocate(ctx, call, space, dtype, sizes)
     element = _element(ctx, call, dtype)
-    return ctx.entry(call.node, Array(element, len(sizes), space=space, shape=sizes, contiguous=True))
+    return ctx.entry_array(call.node, Array(element, len(sizes), space=space, shape=sizes, contiguous=True))
 
 
 @lowers(lang.shared)

@@ -21,9 +21,17 @@ from ..kernel_values import KernelValue, describe_value
 from ..values.conversions import convert, dtype_of_value, materialize, splat
 from ..values.scopes import emit, invocations
 
-__all__ = ["combine", "neutral", "position_of", "prepared", "reduce_value", "scratch", "when"]
+__all__ = [
+    "combine",
+    "emit_when",
+    "identity_element",
+    "index_of_extremum",
+    "reduce_value",
+    "reduction_operand",
+    "scratch",
+]
 
-SMALLEST_SUBGROUP = 4
+MIN_SUBGROUP_SIZE = 4
 """The minimum subgroup size of any device. It bounds the number of subgroups in a workgroup."""
 
 
@@ -32,7 +40,7 @@ def combine(ctx: Context, op: OpName, a: Value, b: Value) -> Value:
     return ctx.builder.emit(op, a, b)
 
 
-def neutral(ctx: Context, op: OpName, type_: Type) -> Value:
+def identity_element(ctx: Context, op: OpName, type_: Type) -> Value:
     """Return the identity element of a reduction (-0.0 for float sums)."""
     assert isinstance(type_, Scalar | Vector)
     dtype = type_.dtype
@@ -53,7 +61,7 @@ def _neutral_number(op: OpName, dtype: DType) -> bool | int | float:
     return identities[op]
 
 
-def prepared(ctx: Context, call: Call, op: OpName, value: KernelValue) -> Value:
+def reduction_operand(ctx: Context, call: Call, op: OpName, value: KernelValue) -> Value:
     """Convert a value to a type that supports the reduction: bool to i32 for arithmetic."""
     operand = materialize(ctx, call.node, value)
     dtype = dtype_of_value(operand)
@@ -78,7 +86,7 @@ def reduce_value(ctx: Context, node: ast.AST, kind: str, op: OpName, value: Valu
 
 def _across(ctx: Context, node: ast.AST, op: OpName, value: Value, label: str) -> Value:
     """Reduce one value per subgroup over the workgroup, by repeated subgroup reductions through shared memory."""
-    max_subgroups = max(1, -(-invocations(ctx) // SMALLEST_SUBGROUP))
+    max_subgroups = max(1, -(-invocations(ctx) // MIN_SUBGROUP_SIZE))
     if max_subgroups == 1:
         return value
     b = ctx.builder
@@ -87,7 +95,7 @@ def _across(ctx: Context, node: ast.AST, op: OpName, value: Value, label: str) -
     count = emit(ctx, "num_subgroups")
     if ctx.loops or not ctx.is_kernel:
         b.op("barrier")
-    when(ctx, b.emit("eq", lane, b.index(0)), lambda: b.op("store", array, group, value))
+    emit_when(ctx, b.emit("eq", lane, b.index(0)), lambda: b.op("store", array, group, value))
     b.op("barrier")
     body = Region([types.INDEX], ["left"])
     element_index = b.emit("add", b.emit("mul", group, size), lane)
@@ -116,7 +124,7 @@ def _reduce_iteration(
     above = b.emit("sub", b.emit("add", remaining, size), b.index(1))
     fewer = b.emit("floordiv", above, size)
     writes = b.emit("and", b.emit("eq", lane, b.index(0)), b.emit("lt", group, fewer))
-    when(ctx, writes, lambda: b.op("store", array, group, part))
+    emit_when(ctx, writes, lambda: b.op("store", array, group, part))
     b.op("barrier")
     b.op("continue", fewer)
 
@@ -127,12 +135,12 @@ def _element_or_neutral(ctx: Context, op: OpName, array: Value, index: Value, co
     with b.at(inside):
         b.op("yield", b.emit("load", array, index))
     with b.at(outside):
-        b.op("yield", neutral(ctx, op, array.type.element))  # type: ignore[attr-defined]
+        b.op("yield", identity_element(ctx, op, array.type.element))  # type: ignore[attr-defined]
     result = array.type.element  # type: ignore[attr-defined]
     return b.op("if", b.emit("lt", index, count), types=[result], regions=[inside, outside]).result
 
 
-def position_of(ctx: Context, call: Call, kind: str, op: OpName, value: Value, own: Value) -> Value:
+def index_of_extremum(ctx: Context, call: Call, kind: str, op: OpName, value: Value, own: Value) -> Value:
     """Return the minimum of the indices `own` at which `value` equals the min/max over the scope."""
     best = reduce_value(ctx, call.node, kind, op, value, "value")
     b = ctx.builder
@@ -146,10 +154,10 @@ def position_of(ctx: Context, call: Call, kind: str, op: OpName, value: Value, o
 def scratch(ctx: Context, node: ast.AST, element: Type, size: int, label: str = "") -> Value:
     """Return the shared scratch array of this program point."""
     assert isinstance(element, Scalar | Vector)
-    return ctx.entry(node, Array(element, 1, space="shared", shape=(size,), contiguous=True), label)
+    return ctx.entry_array(node, Array(element, 1, space="shared", shape=(size,), contiguous=True), label)
 
 
-def when(ctx: Context, condition: Value, then: Callable[[], object]) -> None:
+def emit_when(ctx: Context, condition: Value, then: Callable[[], object]) -> None:
     """Emit an `if` without results."""
     regions = [Region(), Region()]
     with ctx.builder.at(regions[0]):

@@ -16,7 +16,7 @@ from ..kernel_values import KernelValue, is_tile
 from ..tiles.reductions import scan_tile
 from ..values.conversions import dtype_of_value
 from ..values.scopes import REDUCTIONS, ScopeValue, emit, invocations, method
-from .reductions import SMALLEST_SUBGROUP, combine, neutral, prepared, scratch, when
+from .reductions import MIN_SUBGROUP_SIZE, combine, emit_when, identity_element, reduction_operand, scratch
 
 __all__: list[str] = []
 
@@ -41,7 +41,7 @@ def _scan(
         return scan_tile(ctx, call, scope, name, value, axis)
     if axis is not None:
         raise ctx.error(call.node, "axis is for tiles, whose sizes are known at compile time")
-    operand = prepared(ctx, call, name, value)
+    operand = reduction_operand(ctx, call, name, value)
     if scope.kind == "subgroup":
         return emit(ctx, "sg_scan", operand, op=name, exclusive=exclusive)
     return _scan_workgroup(ctx, call.node, name, operand, exclusive=exclusive)
@@ -56,7 +56,7 @@ def _scan_workgroup(ctx: Context, node: ast.AST, op: OpName, value: Value, *, ex
     doesn't depend on the subgroup size.
     """
     b = ctx.builder
-    array = scratch(ctx, node, value.type, max(1, -(-invocations(ctx) // SMALLEST_SUBGROUP)))
+    array = scratch(ctx, node, value.type, max(1, -(-invocations(ctx) // MIN_SUBGROUP_SIZE)))
     lane, group, size = emit(ctx, "lane_id"), emit(ctx, "subgroup_id"), emit(ctx, "subgroup_size")
     if dtype_of_value(value).is_float and op in ("add", "mul"):
         result = _doubling(ctx, op, value, size, lane, lambda partial, source: emit(ctx, "sg_shuffle", partial, source))
@@ -66,7 +66,7 @@ def _scan_workgroup(ctx: Context, node: ast.AST, op: OpName, value: Value, *, ex
 
     def through_memory(partial: Value, source: Value) -> Value:
         b.op("barrier")
-        when(ctx, is_last, lambda: b.op("store", array, group, partial))
+        emit_when(ctx, is_last, lambda: b.op("store", array, group, partial))
         b.op("barrier")
         return b.emit("load", array, source)
 
@@ -111,4 +111,4 @@ def _exclusive_start(ctx: Context, op: OpName, type_: Type) -> Value:
     assert isinstance(type_, Scalar | Vector)
     if op == "add" and isinstance(type_, Scalar):
         return ctx.builder.const(0.0 if type_.dtype.is_float else 0, type_)
-    return neutral(ctx, op, type_)
+    return identity_element(ctx, op, type_)

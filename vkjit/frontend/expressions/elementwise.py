@@ -9,10 +9,10 @@ from ..kernel_values import KernelValue, Lazy, is_tile
 from ..tiles.tiles import map_tiles
 from ..values.lazy import map_lazy
 
-__all__ = ["is_spread", "map_elements"]
+__all__ = ["is_mapped", "map_elements"]
 
 
-def is_spread(value: KernelValue) -> bool:
+def is_mapped(value: KernelValue) -> bool:
     """True if the value is a tile or a lazy slice, over whose elements functions are mapped."""
     return isinstance(value, Lazy) or is_tile(value)
 

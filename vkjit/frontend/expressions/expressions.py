@@ -24,7 +24,7 @@ from ..syntax import unsupported
 from ..values.attributes import attribute_of
 from ..values.conversions import truth
 from ..values.joins import choose, is_speculatable
-from ..values.struct_arrays import load_number, loaded, part
+from ..values.struct_arrays import load_element, load_number, locate_part
 from . import operators
 
 __all__ = ["binary_name", "condition"]
@@ -79,13 +79,13 @@ def _attribute_place(ctx: Context, node: ast.Attribute) -> KernelValue:
     base = ctx.place(node.value)
     if not isinstance(base, Element):
         return _attribute(ctx, node, base)
-    location = part(ctx, node, base)
-    return attribute_of(ctx, node, loaded(ctx, base)) if location is None else load_number(ctx, location)
+    location = locate_part(ctx, node, base)
+    return attribute_of(ctx, node, load_element(ctx, base)) if location is None else load_number(ctx, location)
 
 
 @expression(ast.Attribute)
 def _attribute_value(ctx: Context, node: ast.Attribute) -> KernelValue:
-    return loaded(ctx, ctx.place(node))
+    return load_element(ctx, ctx.place(node))
 
 
 def _attribute(ctx: Context, node: ast.Attribute, base: KernelValue) -> KernelValue:

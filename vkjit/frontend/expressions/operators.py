@@ -27,7 +27,7 @@ from ..values.conversions import (
     truth,
     unify,
 )
-from .elementwise import is_spread, map_elements
+from .elementwise import is_mapped, map_elements
 
 __all__ = ["binary", "compare", "negate", "unary"]
 
@@ -65,7 +65,7 @@ _SIGNS: dict[OpName, str] = {
 
 def binary(ctx: Context, node: Place, name: OpName, a: KernelValue, b: KernelValue) -> KernelValue:
     """Lower `a op b`; `name` is the operation's name in the op table."""
-    if is_spread(a) or is_spread(b):
+    if is_mapped(a) or is_mapped(b):
         return map_elements(ctx, node, lambda inner, x, y: binary(inner, node, name, x, y), [a, b])
     if is_matrix(a) or is_matrix(b):
         return map_matrices(ctx, node, name, a, b)
@@ -179,7 +179,7 @@ def _power_by_squaring(ctx: Context, node: Place, base: Value, exponent: int, dt
 
 def compare(ctx: Context, node: Place, name: OpName, a: KernelValue, b: KernelValue) -> KernelValue:
     """Lower a comparison; compile-time values of any class can be compared with `==` and `!=`."""
-    if is_spread(a) or is_spread(b):
+    if is_mapped(a) or is_mapped(b):
         return map_elements(ctx, node, lambda inner, x, y: compare(inner, node, name, x, y), [a, b])
     if not (isinstance(a, Value) or isinstance(b, Value)):
         if name in ("eq", "ne"):
@@ -200,7 +200,7 @@ def negate(ctx: Context, node: Place, value: KernelValue) -> KernelValue:
 
 def unary(ctx: Context, node: Place, name: OpName | Literal["pos"], value: KernelValue) -> KernelValue:
     """Lower `-x`, `+x`, `~x`; `name` is "neg", "pos" or "not"."""
-    if is_spread(value):
+    if is_mapped(value):
         return map_elements(ctx, node, lambda inner, x: unary(inner, node, name, x), [value])
     if is_matrix(value):
         return negative(ctx, node, name, value)

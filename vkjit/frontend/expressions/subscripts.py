@@ -11,23 +11,23 @@ from ..context import Context, expression, place
 from ..kernel_values import Aggregate, Element, KernelValue, describe_value, is_array, is_tile
 from ..tiles.shapes import subscript_tile
 from ..values.arrays import has_slice, indices, load, subscript_values
-from ..values.conversions import instead_of_index, static_value
+from ..values.conversions import index_hint, static_value
 from ..values.lazy import slice_of
-from ..values.struct_arrays import element_at, is_records, load_number, loaded, part
+from ..values.struct_arrays import element_at, is_struct_array, load_element, load_number, locate_part
 from ..values.vectors import lane
 
-__all__ = ["static_position"]
+__all__ = ["static_index"]
 
 
 @place(ast.Subscript)
 def _subscript_place(ctx: Context, node: ast.Subscript) -> KernelValue:
     base = ctx.place(node.value)
-    if isinstance(base, Aggregate) and is_records(base):
+    if isinstance(base, Aggregate) and is_struct_array(base):
         return element_at(ctx, node, base)
     if isinstance(base, Element):
-        location = part(ctx, node, base)
+        location = locate_part(ctx, node, base)
         if location is None:
-            raise ctx.error(node, f"{describe_value(loaded(ctx, base))} can't be indexed")
+            raise ctx.error(node, f"{describe_value(load_element(ctx, base))} can't be indexed")
         return load_number(ctx, location)
     if is_array(base) and has_slice(node):
         return slice_of(ctx, node, base)
@@ -38,13 +38,13 @@ def _subscript_place(ctx: Context, node: ast.Subscript) -> KernelValue:
     if isinstance(base, tuple):
         return _item(ctx, node, base)
     if isinstance(base, Value) and isinstance(base.type, Vector):
-        return lane(ctx, base, static_position(ctx, node.slice, base.type.size))
-    raise ctx.error(node, f"{describe_value(base)} can't be indexed", instead_of_index(base))
+        return lane(ctx, base, static_index(ctx, node.slice, base.type.size))
+    raise ctx.error(node, f"{describe_value(base)} can't be indexed", index_hint(base))
 
 
 @expression(ast.Subscript)
 def _subscript(ctx: Context, node: ast.Subscript) -> KernelValue:
-    return loaded(ctx, ctx.place(node))
+    return load_element(ctx, ctx.place(node))
 
 
 def _item(ctx: Context, node: ast.Subscript, base: tuple[KernelValue, ...]) -> KernelValue:
@@ -59,11 +59,11 @@ def _item(ctx: Context, node: ast.Subscript, base: tuple[KernelValue, ...]) -> K
     for index in node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]:
         if not isinstance(item, tuple):
             raise ctx.error(index, f"{describe_value(item)} can't be indexed")
-        item = item[static_position(ctx, index, len(item))]
+        item = item[static_index(ctx, index, len(item))]
     return item
 
 
-def static_position(ctx: Context, node: ast.expr, size: int) -> int:
+def static_index(ctx: Context, node: ast.expr, size: int) -> int:
     """Return a compile-time index among `size` items; negative ones count from the end."""
     number = static_value(ctx.evaluate(node))
     if number is None or not isinstance(number, int):

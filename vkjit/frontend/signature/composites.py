@@ -1,6 +1,6 @@
 """Flattening of struct and vector parameters into plain arrays and scalars.
 
-`expanded` replaces each parameter whose type is a struct or vector. An array of structs becomes one array per field
+`expand_composites` replaces each parameter whose type is a struct or vector. An array of structs becomes one array per field
 (`p.x`, `p.position`, strided views of the same memory); a single struct or vector becomes one scalar per number.
 `KernelSpec.composites` records how the original parameters are put together again.
 """
@@ -27,7 +27,7 @@ from .dims_parser import parse_dims
 from .elements import ElementArray
 from .spec import Composite, KernelSpec, ParamSpec
 
-__all__ = ["FieldType", "Leaf", "expanded", "fields_of", "leaves_of"]
+__all__ = ["FieldType", "Leaf", "expand_composites", "fields_of", "leaves_of"]
 
 FieldType = DType | TypeVar | StructType | VectorType | PackedFloat | ElementArray | None
 
@@ -81,7 +81,7 @@ def leaves_of(element: object, path: tuple[str, ...] = ()) -> tuple[Leaf, ...]:
     return (Leaf(path, element if isinstance(element, DType) else None),)
 
 
-def expanded(spec: KernelSpec) -> KernelSpec:
+def expand_composites(spec: KernelSpec) -> KernelSpec:
     """Return the specification with struct and vector parameters replaced by their parts."""
     if all(parameter.element is None for parameter in spec.params):
         return spec

@@ -16,25 +16,25 @@ from vkjit.dtypes import DType
 
 from .free_names import is_frozen_type
 
-__all__ = ["Argument", "ArrayArg", "ConstArg", "ScalarArg", "Signature", "exact", "stands_for_itself"]
+__all__ = ["Argument", "ArrayArg", "ConstArg", "ScalarArg", "Signature", "constant_key", "is_own_key"]
 
 
-def exact(value: Any) -> Any:
+def constant_key(value: Any) -> Any:
     """Return a key that is equal only for constants of equal meaning: 1, 1.0 and True differ, as do 0.0 and -0.0."""
     kind: Any = type(value)
     if kind is int or kind is str:
         return value
-    if stands_for_itself(kind):
+    if is_own_key(kind):
         return (kind, value)
     if isinstance(value, tuple):
-        return (kind, *map(exact, value))
+        return (kind, *map(constant_key, value))
     if isinstance(value, float | np.floating):
         return (kind, float(value).hex())
-    return (kind, *(exact(getattr(value, field.name)) for field in dataclasses.fields(value)))
+    return (kind, *(constant_key(getattr(value, field.name)) for field in dataclasses.fields(value)))
 
 
 @functools.lru_cache(maxsize=4096)
-def stands_for_itself(kind: Any) -> bool:
+def is_own_key(kind: Any) -> bool:
     """True if equal values of this one type always mean the same to a kernel, so that they can be their own key."""
     return not issubclass(kind, tuple | float | np.floating) and not is_frozen_type(kind)
 
@@ -61,15 +61,15 @@ class ScalarArg:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConstArg:
-    """A compile-time value, compared by `exact`."""
+    """A compile-time value, compared by `constant_key`."""
 
     value: object
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ConstArg) and bool(exact(self.value) == exact(other.value))
+        return isinstance(other, ConstArg) and bool(constant_key(self.value) == constant_key(other.value))
 
     def __hash__(self) -> int:
-        return hash(exact(self.value))
+        return hash(constant_key(self.value))
 
 
 Argument = ArrayArg | ScalarArg | ConstArg
@@ -80,7 +80,7 @@ class Signature:
     """The arguments in the order of the kernel's parameters, and the launch properties fixed at compile time.
 
     - `narrow`: every array spans fewer than 2**31 elements.
-    - `aligned`: every array, and each of its rows, begins at a multiple of 16 bytes (`Form.aligned` of
+    - `aligned`: every array, and each of its rows, begins at a multiple of 16 bytes (`SpecClass.aligned` of
       `vkjit.runtime.array`).
     - `backward`: some array has a negative stride.
     - `cut`: the grid may be split over several dispatches.

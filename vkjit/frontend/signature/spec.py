@@ -16,7 +16,7 @@ from vkjit.lang.structs import StructType
 from vkjit.lang.types import ArrayAnnotation, ConstAnnotation
 from vkjit.lang.vectors import VectorType
 
-from ..source import refuse_other_kinds
+from ..source import reject_async_and_generators
 from .annotations import defining_scope, read_annotation
 from .dims import Dims
 from .dims_parser import parse_dims
@@ -65,7 +65,7 @@ class KernelSpec:
     """A kernel's name, function and parameters.
 
     `over` is the array whose elements the kernel runs over; None for a kernel with explicit workgroups. `composites`
-    lists the parameters that `composites.expanded` has split into parts.
+    lists the parameters that `expand_composites` has split into parts.
     """
 
     name: str
@@ -87,7 +87,7 @@ def describe(fn: Callable[..., Any], *, over: str | None = None, scope: Mapping[
     """
     if not isinstance(fn, FunctionType):
         raise CompileError(f"expected a function, found {fn!r}", hint="decorate a function that is written with `def`")
-    refuse_other_kinds(fn)
+    reject_async_and_generators(fn)
     scope = defining_scope(fn) if scope is None else scope
     params = tuple(_parameter(fn, p, scope) for p in inspect.signature(fn).parameters.values())
     spec = KernelSpec(fn.__name__, fn, params, over)

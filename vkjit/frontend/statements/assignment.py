@@ -16,17 +16,17 @@ from vkjit.lang.structs import StructType
 from vkjit.lang.vectors import VectorType
 
 from ..context import Context
-from ..expressions.subscripts import static_position
+from ..expressions.subscripts import static_index
 from ..kernel_values import Aggregate, Element, KernelValue, describe_value, is_array, is_literal
 from ..values.arrays import array_type, has_slice, indices, load, store, subscript_values
 from ..values.conversions import as_exactly, dtype_of_value, numeric
 from ..values.struct_arrays import (
     element_at,
     first_array,
-    is_records,
+    is_struct_array,
     kind_of,
-    loaded,
-    part,
+    load_element,
+    locate_part,
     store_element,
 )
 from ..values.structs import with_field
@@ -52,7 +52,7 @@ class Target(ABC):
 
     def load(self) -> KernelValue:
         """Return the current value."""
-        return loaded(self.ctx, self.base())
+        return load_element(self.ctx, self.base())
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ def target_of(ctx: Context, node: ast.expr) -> Target:
 
 
 def _part(ctx: Context, node: ast.Attribute | ast.Subscript, element: Element) -> Target:
-    location = part(ctx, node, element)
+    location = locate_part(ctx, node, element)
     if isinstance(location, Element):
         return _Element(ctx, node, location)
     if location is not None:
@@ -212,11 +212,11 @@ def _subscript(ctx: Context, node: ast.Subscript, owner: Target, base: KernelVal
             hint = "write wg.store(y[r, :], value), with wg = vk.workgroup()"
             raise ctx.error(node, "a slice is stored by a workgroup", hint)
         return _Memory(ctx, node, base, tuple(indices(ctx, node, base, subscript_values(ctx, node))))
-    if isinstance(base, Aggregate) and is_records(base):
+    if isinstance(base, Aggregate) and is_struct_array(base):
         return _Element(ctx, node, element_at(ctx, node, base))
     if isinstance(base, Value) and isinstance(base.type, Vector):
         _reject_shared_lane(ctx, node, owner)
-        return _Lanes(ctx, node, owner, base, (static_position(ctx, node.slice, base.type.size),))
+        return _Lanes(ctx, node, owner, base, (static_index(ctx, node.slice, base.type.size),))
     hint = "tuples don't change" if isinstance(base, tuple) else ""
     raise ctx.error(node, f"{describe_value(base)} can't be stored into", hint)
 

@@ -1,7 +1,7 @@
 """Loop-carried variables: their structure and types, their initial values, and their values at each exit of a loop.
 
 `enter` builds the initial values from the names bound before the loop; `leave` builds the operands of `continue` and
-`break`. `Knowledge` accumulates the type facts from repeated lowering of the body; facts are only added, so the
+`break`. `LoopFacts` accumulates the type facts from repeated lowering of the body; facts are only added, so the
 iteration reaches a fixed point.
 """
 
@@ -21,19 +21,19 @@ from ..kernel_values import (
     Conflict,
     KernelValue,
     Unbound,
-    alike,
     describe_type,
     describe_value,
     holds_lazy,
     is_literal,
     parts_of,
     same_constant,
+    same_structure,
     with_parts,
 )
 from ..values.conversions import default_dtype, strict_join
 from ..values.joins import (
-    LAZY_LEAVES,
-    Disagreement,
+    LAZY_ESCAPE_MESSAGE,
+    JoinFailure,
     Slot,
     adapts,
     common_structure,
@@ -42,17 +42,17 @@ from ..values.joins import (
     to_type,
 )
 
-__all__ = ["Carried", "Exit", "Knowledge", "enter", "leave"]
+__all__ = ["Carried", "Exit", "LoopFacts", "enter", "leave"]
 
 Entry = Binding | Unbound | Conflict
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """One exit of a loop: the bindings there, and the explanation (`why`) for names that are unbound at it."""
+    """One exit of a loop: the bindings there, and the explanation (`reason`) for names that are unbound at it."""
 
     names: dict[str, Entry]
-    why: str
+    reason: str
     loc: Loc
 
 
@@ -67,7 +67,7 @@ class Carried:
     - `initial`: the initial values.
     - `bound`: True if the name has a value before the loop. Otherwise it enters as poison, and the body binds it.
     - `outer`: for each slot, the origins in enclosing loops.
-    - `lost`: the kinds of exits at which the variable has no value.
+    - `unbound_at`: the kinds of exits at which the variable has no value.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Carried:
     entry: Entry
     bound: bool
     outer: list[Origins] = field(default_factory=list)
-    lost: set[str] = field(default_factory=set)
+    unbound_at: set[str] = field(default_factory=set)
     first: Binding | None = None
 
     def start(self, ctx: Context, values: list[Value]) -> None:
@@ -103,7 +103,7 @@ class Carried:
 
 
 @dataclass(slots=True)
-class Knowledge:
+class LoopFacts:
     """Type facts found by lowering a loop's body, kept between attempts.
 
     - `strong`: the strong types that variables initialized from literals must have, by name and slot.
@@ -139,7 +139,7 @@ class Knowledge:
         """
         for carried_one in carried if not self.changed else ():
             for number, origin in enumerate(carried_one.origins):
-                type_ = _resolved_type(carried_one.types[number], origin.met) if origin is not None else None
+                type_ = _resolved_type(carried_one.types[number], origin.strong_types) if origin is not None else None
                 if type_ is not None:
                     self.strengthen(carried_one.name, len(carried_one.types), number, type_)
         names = {c.name for c in carried}
@@ -155,7 +155,7 @@ class Knowledge:
         try:
             types: list[Type] = []
             structure = common_structure(ctx, [b.value for b in bindings], types)
-        except Disagreement:
+        except JoinFailure:
             return
         self.exported[name] = (structure, types, bindings[0])
         self.changed = True
@@ -170,11 +170,11 @@ class Knowledge:
             unbound = next((e for _, e in entries if isinstance(e, Unbound | Conflict)), None)
             lacking = next((exit_ for exit_, e in entries if not isinstance(e, Binding)), None)
             return unbound or (
-                Unbound(lacking.why, lacking.loc) if lacking else Unbound("nothing binds it", ctx.loc(node))
+                Unbound(lacking.reason, lacking.loc) if lacking else Unbound("nothing binds it", ctx.loc(node))
             )
         first = bindings[0]
         if holds_lazy(first.value):
-            return Unbound(LAZY_LEAVES, first.loc)
+            return Unbound(LAZY_ESCAPE_MESSAGE, first.loc)
         other = next((b for b in bindings if not same_constant(b.value, first.value)), None)
         if other is None:
             return first
@@ -201,7 +201,7 @@ def _names_bound_everywhere(exits: list[Exit]) -> set[str]:
     return set.intersection(*({n for n, e in exit_.names.items() if isinstance(e, Binding)} for exit_ in exits))
 
 
-def enter(ctx: Context, name: str, knowledge: Knowledge, node: ast.AST) -> Carried | None:
+def enter(ctx: Context, name: str, knowledge: LoopFacts, node: ast.AST) -> Carried | None:
     """Return the loop-carried variable for a name, or None if the name isn't carried."""
     entry: Entry = ctx.env.get(name) or Unbound("it isn't bound before the loop", ctx.loc(node))
     if name in knowledge.exported and (not isinstance(entry, Binding) or name in knowledge.conflicts):
@@ -238,7 +238,7 @@ def _slots(ctx: Context, node: Place, value: KernelValue, carried: Carried, stro
     return Slot(len(types) - 1, type_)
 
 
-def leave(ctx: Context, carried: Carried, knowledge: Knowledge, way: str | None) -> list[Value]:
+def leave(ctx: Context, carried: Carried, knowledge: LoopFacts, exit_kind: str | None) -> list[Value]:
     """Return the operands of an exit for one loop-carried variable.
 
     Where the current value doesn't fit, the reason is recorded in `knowledge` and the operand is poison.
@@ -247,8 +247,8 @@ def leave(ctx: Context, carried: Carried, knowledge: Knowledge, way: str | None)
     if not isinstance(entry, Binding):
         if carried.bound and isinstance(entry, Conflict):
             knowledge.conflict(carried.name, entry)
-        elif way is not None:
-            carried.lost.add(way)
+        elif exit_kind is not None:
+            carried.unbound_at.add(exit_kind)
         return [ctx.builder.emit("poison", type=t) for t in carried.types]
     values: list[Value] = []
     if not _fill(ctx, carried, carried.structure, entry.value, knowledge, values):
@@ -266,12 +266,12 @@ def _described(carried: Carried, before: Binding) -> str:
 
 
 def _fill(
-    ctx: Context, carried: Carried, structure: KernelValue, value: KernelValue, knowledge: Knowledge, out: list[Value]
+    ctx: Context, carried: Carried, structure: KernelValue, value: KernelValue, knowledge: LoopFacts, out: list[Value]
 ) -> bool:
     """Append the operands for a structure to `out`. Returns False if the value doesn't have this structure."""
     parts = parts_of(structure)
     if parts is not None:
-        if not alike(structure, value):
+        if not same_structure(structure, value):
             return False
         return all(_fill(ctx, carried, s, v, knowledge, out) for s, v in zip(parts, parts_of(value) or (), strict=True))
     if not isinstance(structure, Slot):

@@ -3,7 +3,7 @@
 Names that the body assigns and that are live at its start or after the loop are loop-carried. Their types are found by
 fixed-point iteration: the body is lowered, and lowered again if an assumption proved wrong. A literal takes the type of
 the first strong value it is joined with, values that disagree become a `Conflict`, and a name that only the body binds
-is carried out of the loop if it is bound at every exit. The facts found are kept per loop in `Knowledge`, so nested
+is carried out of the loop if it is bound at every exit. The facts found are kept per loop in `LoopFacts`, so nested
 loops don't multiply the number of attempts. The iteration ends because facts are only added.
 """
 
@@ -24,8 +24,8 @@ from ..kernel_values import Binding, Conflict, Source, Unbound, is_array
 from ..scope import assigned_names, stored_names
 from ..values.joins import join_branches
 from ..values.lazy import check_source
-from ..values.struct_arrays import is_records
-from .loop_carried import Carried, Exit, Knowledge, enter, leave
+from ..values.struct_arrays import is_struct_array
+from .loop_carried import Carried, Exit, LoopFacts, enter, leave
 
 __all__ = ["DynamicExit", "LoopFrame", "emit_exit", "run_loop", "unless_broken"]
 
@@ -42,12 +42,12 @@ class DynamicExit(Exception):  # noqa: N818  (control flow, not an error)
 class LoopFrame:
     """An open loop: its loop-carried variables and the exits lowered so far.
 
-    - `once`: the body runs at least once, so names it binds are bound where the range ends.
+    - `runs_at_least_once`: the body runs at least once, so names it binds are bound where the range ends.
     - `flag`: the last loop-carried value tells whether a `break` was taken, for `else`.
     - `unrolled`: the loop is unrolled, with static `break` and `continue` only.
-    - `single`: the loop runs one iteration of an unrolled loop that has dynamic exits.
+    - `single_iteration`: the loop runs one iteration of an unrolled loop that has dynamic exits.
     - `breaks`: the number of `break` operations emitted.
-    - `ways`: the exits by kind.
+    - `exits_by_kind`: the exits by kind.
     - `evaluated`: the lazy sources from outside the loop that the body evaluates, with the locations.
     - `after_break`: the names after an exit by `break`, if `flag` is set.
     - `exit_kind`: "break" or "continue" if an unrolled iteration ends in a static exit.
@@ -55,20 +55,20 @@ class LoopFrame:
 
     node: ast.For | ast.While
     carried: list[Carried]
-    knowledge: Knowledge
-    once: bool = False
+    knowledge: LoopFacts
+    runs_at_least_once: bool = False
     flag: bool = False
     unrolled: bool = False
-    single: bool = False
+    single_iteration: bool = False
     breaks: int = 0
-    ways: dict[str, list[Exit]] = field(default_factory=lambda: {BROKEN: [], ENDED: []})
+    exits_by_kind: dict[str, list[Exit]] = field(default_factory=lambda: {BROKEN: [], ENDED: []})
     evaluated: list[tuple[Place, Source]] = field(default_factory=list)
     after_break: Names = field(default_factory=dict)
     exit_kind: str = ""
 
     def exits(self) -> list[Exit]:
         """All exits, of both kinds."""
-        return self.ways[BROKEN] + self.ways[ENDED]
+        return self.exits_by_kind[BROKEN] + self.exits_by_kind[ENDED]
 
     def types(self) -> list[Type]:
         return [t for c in self.carried for t in c.types] + ([types.BOOL] if self.flag else [])
@@ -76,11 +76,11 @@ class LoopFrame:
 
 def emit_exit(ctx: Context, frame: LoopFrame, kind: OpName, *, broke: bool) -> None:
     """Emit `break` or `continue` with the current values of the loop-carried variables."""
-    exit_kind = BROKEN if broke else ENDED if kind == "break" or frame.once else None
+    exit_kind = BROKEN if broke else ENDED if kind == "break" or frame.runs_at_least_once else None
     values = [v for c in frame.carried for v in leave(ctx, c, frame.knowledge, exit_kind)]
     if exit_kind is not None:
         why = "it has no value where the loop is left here" if broke else "it has no value where the loop ends"
-        frame.ways[exit_kind].append(Exit(dict(ctx.env), why, ctx.builder.loc))
+        frame.exits_by_kind[exit_kind].append(Exit(dict(ctx.env), why, ctx.builder.loc))
     if kind == "break":
         frame.breaks += 1
     if frame.flag:
@@ -95,7 +95,7 @@ def run_loop(
     body: Callable[[LoopFrame, list[Value]], None],
     finish: Callable[[LoopFrame, Region, list[Value]], Op],
     *,
-    once: bool,
+    runs_at_least_once: bool,
     single: bool = False,
 ) -> tuple[LoopFrame, Op]:
     """Lower a loop until its type assumptions hold, and bind the names after it.
@@ -103,25 +103,25 @@ def run_loop(
     `body` lowers one iteration into the current region; it gets the region arguments that aren't loop-carried, of types
     `arguments`. `finish` emits the loop operation from the initial values.
     """
-    knowledge = Knowledge() if single else ctx.loop_memory.setdefault(node, Knowledge())
-    before, mark = dict(ctx.env), ctx.mark()
+    knowledge = LoopFacts() if single else ctx.loop_memory.setdefault(node, LoopFacts())
+    before, mark = dict(ctx.env), ctx.checkpoint()
     names = _candidates(ctx, node)
     for _ in range(4 + 4 * len(names)):
         flag = single or (bool(node.orelse) and _has_break(node.body))
-        frame = LoopFrame(node, [], knowledge, once, flag, single=single)
+        frame = LoopFrame(node, [], knowledge, runs_at_least_once, flag, single_iteration=single)
         initial = _open_carried(ctx, frame, names)
         region = Region([*arguments, *frame.types()])
         knowledge.changed = False
-        if isinstance(node, ast.For) and not once:
+        if isinstance(node, ast.For) and not runs_at_least_once:
             _add_empty_exit(ctx, frame)
         _lower_body(ctx, frame, region, len(arguments), body)
         ctx.env = dict(before)
-        knowledge.settle(ctx, frame.carried, frame.ways[BROKEN] if frame.flag else frame.exits())
+        knowledge.settle(ctx, frame.carried, frame.exits_by_kind[BROKEN] if frame.flag else frame.exits())
         if not knowledge.changed:
             op = finish(frame, region, initial)
             _bind_names(ctx, frame, op, names)
             return frame, op
-        ctx.forget(mark)
+        ctx.rollback(mark)
     raise InternalError(f"the types that the loop at {ctx.loc(node)} carries don't settle")
 
 
@@ -129,10 +129,10 @@ def _add_empty_exit(ctx: Context, frame: LoopFrame) -> None:
     """Add the exit of an empty range, at which the names are as before the loop."""
     assert isinstance(frame.node, ast.For)
     range_loc = ctx.loc(frame.node.iter)
-    frame.ways[ENDED].append(Exit(dict(ctx.env), "it has no value if the loop runs zero times", range_loc))
+    frame.exits_by_kind[ENDED].append(Exit(dict(ctx.env), "it has no value if the loop runs zero times", range_loc))
     for carried in frame.carried:
         if not carried.bound:
-            carried.lost.add(ENDED)
+            carried.unbound_at.add(ENDED)
 
 
 def _candidates(ctx: Context, node: ast.For | ast.While) -> list[str]:
@@ -147,7 +147,7 @@ def _is_register(ctx: Context, name: str) -> bool:
     value.
     """
     entry = ctx.env.get(name)
-    return isinstance(entry, Binding) and not is_array(entry.value) and not is_records(entry.value)
+    return isinstance(entry, Binding) and not is_array(entry.value) and not is_struct_array(entry.value)
 
 
 def _has_break(body: list[ast.stmt]) -> bool:
@@ -192,7 +192,7 @@ def _lower_body(
             body(frame, region.args[:first])
     finally:
         ctx.loops.pop()
-    if not frame.single:
+    if not frame.single_iteration:
         for loc, source in frame.evaluated:
             check_source(ctx, loc, source, writes)
 
@@ -215,20 +215,22 @@ def _bind_after(ctx: Context, frame: LoopFrame, op: Op, names: list[str], kinds:
     for variable in frame.carried:
         values = op.results[position : position + len(variable.types)]
         position += len(variable.types)
-        if not variable.lost.intersection(kinds):
+        if not variable.unbound_at.intersection(kinds):
             variable.finish(ctx, values)
             kept.add(variable.name)
-    exits = [n for kind in kinds for n in frame.ways[kind]]
+    exits = [n for kind in kinds for n in frame.exits_by_kind[kind]]
     for name in names:
         if name not in kept:
             ctx.env[name] = frame.knowledge.after(ctx, name, exits, frame.node)
 
 
-def unless_broken(ctx: Context, node: ast.For | ast.While, frame: LoopFrame, op: Op, rest: Callable[[], bool]) -> bool:
-    """Lower `rest` for the case that no `break` was taken. Returns True if control never reaches its end."""
+def unless_broken(
+    ctx: Context, node: ast.For | ast.While, frame: LoopFrame, op: Op, lower_rest: Callable[[], bool]
+) -> bool:
+    """Lower `lower_rest` for the case that no `break` was taken. Returns True if control never reaches its end."""
     regions, names, exited = [Region(), Region()], [], []
     before = ctx.env
-    bodies: tuple[Callable[[], bool], ...] = (lambda: False, rest)
+    bodies: tuple[Callable[[], bool], ...] = (lambda: False, lower_rest)
     for region, body, start in zip(regions, bodies, (frame.after_break, before), strict=True):
         ctx.env = dict(start)
         with ctx.builder.at(region):

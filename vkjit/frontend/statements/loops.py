@@ -11,9 +11,9 @@ from ..context import Context, statement
 from ..expressions.expressions import condition
 from ..kernel_values import Range, Unrolled
 from .loop_frames import DynamicExit, LoopFrame, emit_exit, run_loop, unless_broken
-from .ranges import counted, iterable_of, range_bounds, static_trips
+from .ranges import emit_for, iterable_of, range_bounds, static_trip_count
 from .statements import assign
-from .unrolled import unrolled
+from .unrolled import lower_unrolled
 
 __all__: list[str] = []
 
@@ -35,7 +35,7 @@ def _exit(ctx: Context, kind: OpName) -> bool:
             raise DynamicExit
         frame.exit_kind = kind
     else:
-        emit_exit(ctx, frame, "break" if frame.single else kind, broke=kind == "break")
+        emit_exit(ctx, frame, "break" if frame.single_iteration else kind, broke=kind == "break")
     return True
 
 
@@ -60,7 +60,7 @@ def _while(ctx: Context, node: ast.While) -> bool:
         ctx.builder.loc = loop_loc
         return ctx.builder.op("loop", *initial, types=frame.types(), regions=[region])
 
-    frame, op = run_loop(ctx, node, [], body, finish, once=False)
+    frame, op = run_loop(ctx, node, [], body, finish, runs_at_least_once=False)
     if not frame.exits():
         ctx.builder.op("unreachable")
         return True
@@ -91,7 +91,7 @@ def _for(ctx: Context, node: ast.For) -> bool:
     iterable = iterable_of(ctx, node.iter, ctx.evaluate(node.iter))
     ctx.builder.loc = ctx.loc(node)
     if isinstance(iterable, Unrolled):
-        return unrolled(ctx, node, iterable.items)
+        return lower_unrolled(ctx, node, iterable.items)
     return _counted(ctx, node, iterable)
 
 
@@ -107,8 +107,8 @@ def _counted(ctx: Context, node: ast.For, bounds: Range) -> bool:
 
     def finish(frame: LoopFrame, region: Region, initial: list[Value]) -> Op:
         ctx.builder.loc = loop_loc
-        return counted(ctx, low, high, step, initial, frame.types(), region)
+        return emit_for(ctx, low, high, step, initial, frame.types(), region)
 
-    trips = static_trips(bounds)
-    frame, op = run_loop(ctx, node, [low.type], body, finish, once=bool(trips))
+    trips = static_trip_count(bounds)
+    frame, op = run_loop(ctx, node, [low.type], body, finish, runs_at_least_once=bool(trips))
     return _else(ctx, node, frame, op)

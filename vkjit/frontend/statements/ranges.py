@@ -20,7 +20,7 @@ from ..kernel_values import GridStride, KernelValue, Range, Unrolled, describe_v
 from ..values.arrays import array_type
 from ..values.conversions import as_index, common_dtype, convert, default_dtype, dtype_of_value, static_value
 
-__all__ = ["counted", "iterable_of", "range_bounds", "static_trips"]
+__all__ = ["emit_for", "iterable_of", "range_bounds", "static_trip_count"]
 
 UNROLL_LIMIT = 4096
 """The maximum number of iterations of an unrolled loop."""
@@ -134,7 +134,7 @@ def _placeholder(ctx: Context, dtype: DType) -> Value:
     return ctx.builder.emit("poison", type=Scalar(dtype))
 
 
-def static_trips(bounds: Range) -> int | None:
+def static_trip_count(bounds: Range) -> int | None:
     """Return the trip count if it is a compile-time constant, else None."""
     numbers = [static_value(v) for v in (bounds.start, bounds.stop, bounds.step)]
     if any(n is None for n in numbers):
@@ -142,7 +142,7 @@ def static_trips(bounds: Range) -> int | None:
     return len(range(*(int(n) for n in numbers if n is not None)))
 
 
-def counted(
+def emit_for(
     ctx: Context, low: Value, high: Value, step: Value, initial: list[Value], carried: list[Type], region: Region
 ) -> Op:
     """Emit a counted `for` loop."""

@@ -13,14 +13,14 @@ from vkjit.ir.core import Op, Region, Value
 
 from ..context import Context
 from ..kernel_values import KernelValue
-from .loop_carried import Knowledge
+from .loop_carried import LoopFacts
 from .loop_frames import DynamicExit, LoopFrame, emit_exit, run_loop, unless_broken
 from .statements import assign
 
-__all__ = ["unrolled"]
+__all__ = ["lower_unrolled"]
 
 
-def unrolled(ctx: Context, node: ast.For, items: tuple[KernelValue, ...]) -> bool:
+def lower_unrolled(ctx: Context, node: ast.For, items: tuple[KernelValue, ...]) -> bool:
     """Lower the body once per item. Returns True if control never reaches the end."""
     for number, item in enumerate(items):
         try:
@@ -38,8 +38,8 @@ def _iteration(ctx: Context, node: ast.For, item: KernelValue) -> tuple[bool, st
     """Lower one iteration in its own region, kept if its exits are static; return (control never reaches the end, exit
     kind).
     """
-    region, before, place, mark = Region(), dict(ctx.env), ctx.builder.loc, ctx.mark()
-    frame = LoopFrame(node, [], Knowledge(region=region), unrolled=True)
+    region, before, place, mark = Region(), dict(ctx.env), ctx.builder.loc, ctx.checkpoint()
+    frame = LoopFrame(node, [], LoopFacts(region=region), unrolled=True)
     ctx.loops.append(frame)
     try:
         with ctx.builder.at(region):
@@ -47,7 +47,7 @@ def _iteration(ctx: Context, node: ast.For, item: KernelValue) -> tuple[bool, st
             exited = ctx.block(node.body)
     except DynamicExit:
         ctx.env, ctx.builder.loc = before, place
-        ctx.forget(mark)
+        ctx.rollback(mark)
         raise
     finally:
         ctx.loops.pop()
@@ -77,8 +77,8 @@ def _dynamic(ctx: Context, node: ast.For, items: tuple[KernelValue, ...]) -> boo
         ctx.builder.loc = place
         return ctx.builder.op("loop", *initial, types=frame.types(), regions=[region])
 
-    frame, op = run_loop(ctx, node, [], body, finish, once=True, single=True)
+    frame, op = run_loop(ctx, node, [], body, finish, runs_at_least_once=True, single=True)
     if not frame.exits():
         ctx.builder.op("unreachable")
         return True
-    return unless_broken(ctx, node, frame, op, lambda: unrolled(ctx, node, items[1:]))
+    return unless_broken(ctx, node, frame, op, lambda: lower_unrolled(ctx, node, items[1:]))

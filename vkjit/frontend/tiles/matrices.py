@@ -21,7 +21,7 @@ from ..signature.annotations import dtype_of
 from ..values.conversions import as_exactly, static_value
 from ..values.lazy import SliceTarget, check_sources, note_write
 from ..values.scopes import ScopeValue, emit, method, uses_lanes
-from .tiles import load_tile, product
+from .tiles import emit_mma, load_tile
 
 __all__ = ["cast_matrix", "map_matrices", "negative", "store_matrix"]
 
@@ -198,7 +198,7 @@ def describe(kind: Matrix) -> str:
 @method("mma", "subgroup")
 def _mma(ctx: Context, call: Call, scope: ScopeValue, a: KernelValue, b: KernelValue, acc: KernelValue) -> KernelValue:
     if is_tile(acc):
-        return product(ctx, call, scope, a, b, acc)
+        return emit_mma(ctx, call, scope, a, b, acc)
     kinds: list[Matrix] = []
     for name, use, value in zip(("a", "b", "acc"), USES, (a, b, acc), strict=True):
         if not is_matrix(value):

@@ -1,7 +1,7 @@
 """Reductions and scans of tiles along an axis or over all elements: `wg.sum(t, axis=1)`, `wg.argmax(t)`,
 `wg.cumsum(t)`.
 
-They lower to `tile_reduce`, `tile_argument` and `tile_scan`. A reduction over all elements yields a scalar that every
+They lower to `tile_reduce`, `arg_reduce_tile` and `tile_scan`. A reduction over all elements yields a scalar that every
 invocation has.
 """
 
@@ -18,9 +18,9 @@ from ..intrinsics import one_of
 from ..kernel_values import KernelValue, describe_value, is_tile
 from ..values.conversions import convert, static_value, truth
 from ..values.scopes import REDUCTIONS, ScopeValue, method
-from .tiles import built, tile_kind, tile_operand
+from .tiles import build_tile, tile_kind, tile_operand
 
-__all__ = ["axis_of", "reduce_tile", "scan_tile", "tile_argument"]
+__all__ = ["arg_reduce_tile", "axis_of", "reduce_tile", "scan_tile"]
 
 
 def axis_of(ctx: Context, call: Call, axis: KernelValue, rank: int) -> int:
@@ -36,10 +36,12 @@ def _prepared(ctx: Context, call: Call, op: OpName, tile: Value) -> Value:
     """Convert the tile to a type that supports the reduction."""
     kind = tile_kind(tile)
     if op in ("and", "or") and kind.dtype.kind != "bool" and call_is_vote(call):
-        return built(ctx, [tile], kind.shape, kind.scope, lambda _at, items: _element_truth(ctx, call, items[0]))
+        return build_tile(ctx, [tile], kind.shape, kind.scope, lambda _at, items: _element_truth(ctx, call, items[0]))
     if op in ("add", "mul", "min", "max") and kind.dtype.kind == "bool":
         to_i32 = dtypes.i32
-        return built(ctx, [tile], kind.shape, kind.scope, lambda _at, items: convert(ctx, call.node, items[0], to_i32))
+        return build_tile(
+            ctx, [tile], kind.shape, kind.scope, lambda _at, items: convert(ctx, call.node, items[0], to_i32)
+        )
     if op in ("and", "or", "xor") and kind.dtype.is_float:
         raise ctx.error(call.node, f"{op} is for integers and bools, found a tile of {kind.dtype!r}")
     return tile
@@ -104,7 +106,7 @@ def _reshaped(ctx: Context, tile: Value, shape: tuple[int, ...]) -> Value:
     return ctx.builder.emit("tile_reshape", tile, type=Tile(kind.dtype, shape, kind.scope))
 
 
-def tile_argument(
+def arg_reduce_tile(
     ctx: Context, call: Call, scope: ScopeValue, op: OpName, tile: Value, axis: KernelValue, keepdims: KernelValue
 ) -> KernelValue:
     """Return the index of the first min/max along an axis, or the C-order index over all elements."""

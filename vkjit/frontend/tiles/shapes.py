@@ -9,7 +9,7 @@ import ast
 import math
 
 from vkjit.ir.core import Region, Value
-from vkjit.ir.tiles import HIGHEST_RANK, broadcast_shape
+from vkjit.ir.tiles import MAX_RANK, broadcast_shape
 from vkjit.ir.types import Array, Scalar, Tile
 
 from ..context import Call, Context, Place
@@ -20,7 +20,7 @@ from ..values.attributes import attributes
 from ..values.conversions import as_exactly, as_index, as_stored, static_value
 from ..values.lazy import SliceTarget, note_write
 from ..values.scopes import ScopeValue, method
-from .tiles import ATOMICS, built, described, each, shape_of, tile_kind, tile_operand, write_element
+from .tiles import ATOMICS, build_tile, for_each_element, shape_of, shape_text, tile_kind, tile_operand, write_element
 
 __all__ = ["subscript_tile"]
 
@@ -100,7 +100,7 @@ def _reshape(ctx: Context, call: Call, scope: ScopeValue, value: KernelValue, sh
         requested = tuple(size // known_product if s == -1 else s for s in requested)
     new_shape = shape_of(ctx, call.node, requested, "wg.reshape(t, (BM * BN,))")
     if math.prod(new_shape) != size:
-        raise ctx.error(call.node, f"a tile of {size} elements can't have the shape {described(new_shape)}")
+        raise ctx.error(call.node, f"a tile of {size} elements can't have the shape {shape_text(new_shape)}")
     return _reshaped(ctx, tile, new_shape)
 
 
@@ -133,8 +133,8 @@ def subscript_tile(ctx: Context, node: ast.Subscript, tile: Value) -> KernelValu
             )
         shape.append(size)
     shape += list(sizes)
-    if len(shape) > HIGHEST_RANK:
-        raise ctx.error(node, f"a tile has up to {HIGHEST_RANK} axes, found {len(shape)}")
+    if len(shape) > MAX_RANK:
+        raise ctx.error(node, f"a tile has up to {MAX_RANK} axes, found {len(shape)}")
     return _reshaped(ctx, tile, tuple(shape))
 
 
@@ -222,13 +222,13 @@ def _gather(
         test = _inside_array(ctx, memory, at)
         return ctx.builder.op("if", test, types=[filler.type], regions=[inside, outside]).result
 
-    return built(ctx, tiles, shape, scope.kind, element)
+    return build_tile(ctx, tiles, shape, scope.kind, element)
 
 
 def _common(ctx: Context, call: Call, tiles: list[Value]) -> tuple[int, ...]:
     shape = broadcast_shape([tile_kind(t).shape for t in tiles])
     if shape is None:
-        texts = " and ".join(described(tile_kind(t).shape) for t in tiles)
+        texts = " and ".join(shape_text(tile_kind(t).shape) for t in tiles)
         raise ctx.error(call.node, f"tiles of {texts} can't be combined", "t[:, None] and t[None, :] add an axis")
     return shape
 
@@ -252,7 +252,7 @@ def _scatter(
     values = [tile_operand(ctx, call.node, scope.kind, value)] if spread else []
     shape = _common(ctx, call, [*tiles, *values])
     if tile_kind(tiles[0]).shape != shape:  # `tile_each` runs over the shape of its first operand
-        tiles[0] = built(ctx, [tiles[0]], shape, scope.kind, lambda _element_indices, elements: elements[0])
+        tiles[0] = build_tile(ctx, [tiles[0]], shape, scope.kind, lambda _element_indices, elements: elements[0])
 
     def write(_position: tuple[Value, ...], elements: list[Value]) -> None:
         at = _element_indices(ctx, call.node, items, elements[: len(tiles)])
@@ -260,16 +260,16 @@ def _scatter(
             stored = as_stored(ctx, call.node, elements[-1] if spread else value, kind.element)
             write_element(ctx, memory, at, stored, atomic_op)
 
-    each(ctx, [*tiles, *values], write)
+    for_each_element(ctx, [*tiles, *values], write)
     note_write(ctx, memory)
     return None
 
 
-def atomic_of(ctx: Context, call: Call, atomic: KernelValue, kind: Array, known: tuple[str, ...]) -> str:
+def atomic_of(ctx: Context, call: Call, atomic: KernelValue, kind: Array, allowed: tuple[str, ...]) -> str:
     """Return the atomic operation named in a call, or "" for a plain store."""
     if atomic == "":
         return ""
-    name = one_of(ctx, call, "atomic", atomic, known)
+    name = one_of(ctx, call, "atomic", atomic, allowed)
     if kind.dtype.kind == "bool" or (kind.dtype.is_float and name in ("and", "or", "xor")):
         raise ctx.error(call.node, f"atomic {name} isn't defined for {kind.dtype!r}")
     return name

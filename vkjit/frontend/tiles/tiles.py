@@ -15,7 +15,7 @@ from vkjit.dtypes import DType
 from vkjit.ir import types
 from vkjit.ir.attributes import Attrs
 from vkjit.ir.core import Region, Value
-from vkjit.ir.tiles import HIGHEST_RANK, broadcast_shape
+from vkjit.ir.tiles import MAX_RANK, broadcast_shape
 from vkjit.ir.types import Array, Scalar, Tile
 
 from ..context import Call, Context, Place
@@ -33,9 +33,9 @@ from ..values.conversions import (
 from ..values.lazy import SliceTarget, check_sources, note_write
 from ..values.scopes import ScopeValue, method
 
-__all__ = ["built", "described", "map_tiles", "shape_of", "store_tile", "tile_kind", "tile_operand"]
+__all__ = ["build_tile", "map_tiles", "shape_of", "shape_text", "store_tile", "tile_kind", "tile_operand"]
 
-MOST_ELEMENTS = 1 << 20
+MAX_TILE_ELEMENTS = 1 << 20
 """The maximum number of elements of a tile, far more than the registers of a workgroup hold."""
 
 
@@ -45,7 +45,7 @@ def tile_kind(value: Value) -> Tile:
     return value.type
 
 
-def described(shape: tuple[int, ...]) -> str:
+def shape_text(shape: tuple[int, ...]) -> str:
     """Format a shape for messages."""
     return " x ".join(map(str, shape))
 
@@ -56,16 +56,16 @@ def shape_of(ctx: Context, node: Place, shape: KernelValue, example: str) -> tup
     if not sizes or any(s is None or isinstance(s, bool | float) or s < 1 for s in sizes):
         raise ctx.error(node, "the shape of a tile is sizes known at compile time, from 1 on", example)
     dimensions = tuple(int(s or 0) for s in sizes)
-    if len(dimensions) > HIGHEST_RANK:
-        raise ctx.error(node, f"a tile has up to {HIGHEST_RANK} axes, found {len(dimensions)}", example)
-    if math.prod(dimensions) > MOST_ELEMENTS:
+    if len(dimensions) > MAX_RANK:
+        raise ctx.error(node, f"a tile has up to {MAX_RANK} axes, found {len(dimensions)}", example)
+    if math.prod(dimensions) > MAX_TILE_ELEMENTS:
         raise ctx.error(
-            node, f"a tile of {described(dimensions)} is more than a workgroup can hold", "use smaller sizes"
+            node, f"a tile of {shape_text(dimensions)} is more than a workgroup can hold", "use smaller sizes"
         )
     return dimensions
 
 
-def built(
+def build_tile(
     ctx: Context,
     operands: list[Value],
     shape: tuple[int, ...],
@@ -99,7 +99,7 @@ def _full(
     if value == 0 and not isinstance(value, Value):
         value = False if element_type.kind == "bool" else 0
     fill = as_exactly(ctx, call.node, value, element_type, "the value")
-    return built(ctx, [], sizes, scope.kind, lambda _at, _elements: fill)
+    return build_tile(ctx, [], sizes, scope.kind, lambda _at, _elements: fill)
 
 
 @method("arange")
@@ -110,7 +110,7 @@ def _arange(ctx: Context, call: Call, scope: ScopeValue, size: KernelValue, dtyp
     shape = shape_of(ctx, call.node, size, "wg.arange(BN)")
     if len(shape) != 1:
         raise ctx.error(call.node, "arange takes one size", "wg.arange(BN)[:, None] is a column")
-    return built(ctx, [], shape, scope.kind, lambda at, _elements: convert(ctx, call.node, at[0], element_type))
+    return build_tile(ctx, [], shape, scope.kind, lambda at, _elements: convert(ctx, call.node, at[0], element_type))
 
 
 @method("load", "workgroup")
@@ -149,7 +149,7 @@ def _tile_of_slice(ctx: Context, node: Place, scope: str, lazy: Lazy, pad: Kerne
             filler = _filler(ctx, node, pad, kind.dtype)
             operands = [slice_.array, *slice_.starts, *lazy.shape, filler]
             return ctx.builder.emit("tile_load", *operands, axes=slice_.axes, type=Tile(kind.dtype, shape, scope))
-    return built(ctx, [], shape, scope, lambda at, _elements: _padded(ctx, node, lazy, at, pad))
+    return build_tile(ctx, [], shape, scope, lambda at, _elements: _padded(ctx, node, lazy, at, pad))
 
 
 def _filler(ctx: Context, node: Place, pad: KernelValue, dtype: DType) -> Value:
@@ -201,7 +201,7 @@ def map_tiles(
     shapes = [tile_kind(t).shape for t in tiles]
     shape = broadcast_shape(shapes)
     if shape is None:
-        tile_texts = " and ".join(f"a tile of {described(s)}" for s in shapes)
+        tile_texts = " and ".join(f"a tile of {shape_text(s)}" for s in shapes)
         raise ctx.error(node, f"{tile_texts} can't be combined", "t[:, None] and t[None, :] add an axis of size 1")
 
     def call(elements: list[Value]) -> KernelValue:
@@ -228,7 +228,7 @@ def _mapped(
     """Emit one tile per scalar in the function's result, which may be a tuple or a struct."""
     parts = parts_of(structure)
     if parts is None:
-        return built(ctx, tiles, shape, scope, lambda _at, elements: materialize(ctx, node, call(elements)))
+        return build_tile(ctx, tiles, shape, scope, lambda _at, elements: materialize(ctx, node, call(elements)))
 
     def item(number: int) -> Callable[[list[Value]], KernelValue]:
         return lambda elements: (parts_of(call(elements)) or ())[number]
@@ -250,7 +250,7 @@ def store_tile(ctx: Context, call: Call, scope: ScopeValue, target: Lazy, tile: 
     sizes = target.sizes
     if len(sizes) != len(kind.shape) or any(s is not None and s != t for s, t in zip(sizes, kind.shape, strict=True)):
         hint = "the target is a slice of the tile's size, as in c[i:i+BM, j:j+BN]"
-        raise ctx.error(call.node, f"the target isn't as large as the tile of {described(kind.shape)}", hint)
+        raise ctx.error(call.node, f"the target isn't as large as the tile of {shape_text(kind.shape)}", hint)
     if isinstance(array.element, Scalar) and not atomic:
         stored = _stored(ctx, call, tile, array.element)
         ctx.builder.op("tile_store", slice_.array, *slice_.starts, *target.shape, stored, axes=slice_.axes)
@@ -264,7 +264,9 @@ def _stored(ctx: Context, call: Call, tile: Value, element: Scalar) -> Value:
     kind = tile_kind(tile)
     if kind.dtype is element.dtype:
         return tile
-    return built(ctx, [tile], kind.shape, kind.scope, lambda _at, items: as_stored(ctx, call.node, items[0], element))
+    return build_tile(
+        ctx, [tile], kind.shape, kind.scope, lambda _at, items: as_stored(ctx, call.node, items[0], element)
+    )
 
 
 def _store_each(ctx: Context, call: Call, target: Lazy, tile: Value, atomic: str) -> None:
@@ -279,10 +281,12 @@ def _store_each(ctx: Context, call: Call, target: Lazy, tile: Value, atomic: str
             stored = as_stored(ctx, call.node, items[0], array.element)
             write_element(ctx, slice_.array, slice_.at(ctx, at), stored, atomic)
 
-    each(ctx, [tile], write)
+    for_each_element(ctx, [tile], write)
 
 
-def each(ctx: Context, operands: list[Value], body: Callable[[tuple[Value, ...], list[Value]], None]) -> None:
+def for_each_element(
+    ctx: Context, operands: list[Value], body: Callable[[tuple[Value, ...], list[Value]], None]
+) -> None:
     """Emit `body(index, elements)` for each element of the first operand; the other operands broadcast to it."""
     kinds = [tile_kind(v) for v in operands]
     rank = len(kinds[0].shape)
@@ -321,10 +325,10 @@ def _mma(
         raise ctx.error(
             call.node, f"prefetch is one of {allowed}, found {describe_value(prefetch)}", 'prefetch="early"'
         )
-    return product(ctx, call, scope, a, b, acc, str(prefetch))
+    return emit_mma(ctx, call, scope, a, b, acc, str(prefetch))
 
 
-def product(
+def emit_mma(
     ctx: Context,
     call: Call,
     scope: ScopeValue,
@@ -346,7 +350,7 @@ def product(
     total = tile_operand(ctx, call.node, scope.kind, acc)
     shapes = [tile_kind(v).shape for v in (a_tile, b_tile, total)]
     if any(len(s) != 2 for s in shapes) or (shapes[0][0], shapes[1][1], shapes[0][1]) != (*shapes[2], shapes[1][0]):
-        texts = f"a is {described(shapes[0])}, b {described(shapes[1])}, acc a tile of {described(shapes[2])}"
+        texts = f"a is {shape_text(shapes[0])}, b {shape_text(shapes[1])}, acc a tile of {shape_text(shapes[2])}"
         raise ctx.error(call.node, f"{texts}: they don't go together", "m x k, k x n and m x n elements")
     kind = tile_kind(total)
     for name, value in (("a", a_tile), ("b", b_tile)):

@@ -37,12 +37,12 @@ __all__ = [
     "as_index",
     "as_stored",
     "common_dtype",
+    "conversion_text",
     "convert",
-    "converted_text",
     "default_dtype",
     "dtype_of_value",
     "fit",
-    "instead_of_index",
+    "index_hint",
     "materialize",
     "numeric",
     "operand_places",
@@ -141,7 +141,7 @@ def _instead_of_number(value: KernelValue) -> str:
     return ""
 
 
-def converted_text(node: Place, dtype: DType) -> str:
+def conversion_text(node: Place, dtype: DType) -> str:
     """Return source text that converts an expression, for hints; expressions of more than 40 characters are shown as
     `x`.
     """
@@ -177,7 +177,7 @@ def common_dtype(ctx: Context, node: Place, a: KernelValue, b: KernelValue) -> D
     weak_a, weak_b = _is_weak(ctx, a), _is_weak(ctx, b)
     dtype_a, dtype_b = _own_dtype(a), _own_dtype(b)
     if weak_a == weak_b:
-        return _joined(ctx, node, dtype_a, dtype_b)
+        return _combined(ctx, node, dtype_a, dtype_b)
     weak, strong = (dtype_a, dtype_b) if weak_a else (dtype_b, dtype_a)
     _record_met(ctx, a if weak_a else b, strong)
     return weak_join(weak, strong)
@@ -216,17 +216,17 @@ def strict_join(a: DType, b: DType) -> DType | None:
 def _record_met(ctx: Context, weak: KernelValue, strong: DType) -> None:
     """Record in the origins of a weak value that it was combined with a strong type."""
     for origin in ctx.origins(weak) or ():
-        origin.met.append(strong)
+        origin.strong_types.append(strong)
 
 
-def _joined(ctx: Context, node: Place, a: DType, b: DType) -> DType:
+def _combined(ctx: Context, node: Place, a: DType, b: DType) -> DType:
     try:
         return promote(a, b)
     except DTypeError as error:
         reason, _, hint = str(error).partition(": ")
         left, right = operand_places(node)
         if left is not right:
-            hint = f"cast one of them: {converted_text(left, b)} or {converted_text(right, a)}"
+            hint = f"cast one of them: {conversion_text(left, b)} or {conversion_text(right, a)}"
         raise ctx.error(node, reason, hint) from None
 
 
@@ -265,10 +265,10 @@ def splat(ctx: Context, value: Value, size: int) -> Value:
 def as_index(ctx: Context, node: Place, value: KernelValue, what: str = "an index") -> Value:
     """Convert a value to `index`; accepts any integer."""
     if isinstance(value, bool) or (is_scalar(value) and dtype_of_value(value).kind == "bool"):
-        hint = f"convert: {converted_text(node, dtypes.i32)}"
+        hint = f"convert: {conversion_text(node, dtypes.i32)}"
         raise ctx.error(node, f"{what} must be an integer, found a bool", hint)
     if isinstance(value, float) or (is_scalar(value) and dtype_of_value(value).is_float):
-        hint = f"convert: {converted_text(node, dtypes.i32)}"
+        hint = f"convert: {conversion_text(node, dtypes.i32)}"
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
             hint = f"divide integers with //: {ast.unparse(node.left)} // {ast.unparse(node.right)}"
         raise ctx.error(node, f"{what} must be an integer, found {describe_value(value)}", hint)
@@ -294,7 +294,7 @@ def as_exactly(ctx: Context, node: Place, value: KernelValue, dtype: DType, what
         raise ctx.error(
             node,
             f"{what} is {dtype!r}, found {describe_value(value)}",
-            f"convert it where you mean it: {converted_text(_argument(node), dtype)}",
+            f"convert it where you mean it: {conversion_text(_argument(node), dtype)}",
         )
     return value
 
@@ -341,7 +341,7 @@ def _not_storable(ctx: Context, node: Place, value: Value, dtype: DType) -> Comp
     return ctx.error(
         node,
         f"{describe_value(value)} isn't stored into an array of {dtype!r} silently",
-        f"convert it where you mean it: {converted_text(node, dtype)}",
+        f"convert it where you mean it: {conversion_text(node, dtype)}",
     )
 
 
@@ -360,7 +360,7 @@ def truth(ctx: Context, node: Place, value: KernelValue) -> Value | bool:
     raise ctx.error(node, f"{describe_value(value)} is neither true nor false", _instead_of_truth(value))
 
 
-def instead_of_index(value: KernelValue) -> str:
+def index_hint(value: KernelValue) -> str:
     """Return the hint for an attempt to index a value that has no elements."""
     if isinstance(value, Lazy):
         return "its elements are spread over the workgroup: index the array, combine with wg.sum, or wg.store it first"

@@ -24,18 +24,18 @@ from ..kernel_values import (
     Conflict,
     KernelValue,
     Unbound,
-    alike,
     describe_value,
     holds_lazy,
     is_literal,
     parts_of,
     same_constant,
+    same_structure,
     with_parts,
 )
 from .conversions import convert, default_dtype, fit, splat
 
 __all__ = [
-    "Disagreement",
+    "JoinFailure",
     "Slot",
     "adapts",
     "agreed_type",
@@ -52,13 +52,13 @@ __all__ = [
 Names = dict[str, "Binding | Unbound | Conflict"]
 
 
-LAZY_LEAVES = "a lazy slice can't leave the branch or loop that it is made in"
+LAZY_ESCAPE_MESSAGE = "a lazy slice can't leave the branch or loop that it is made in"
 
 Joined = ast.If | ast.For | ast.While
 """Statements after which two control-flow paths merge (loops: with or without their `else`)."""
 
 
-class Disagreement(Exception):  # noqa: N818  (control flow, not an error)
+class JoinFailure(Exception):  # noqa: N818  (control flow, not an error)
     """Two values that can't be joined; caught at the join."""
 
 
@@ -80,20 +80,20 @@ class Plan:
 
 
 def agreed_type(ctx: Context, a: KernelValue, b: KernelValue) -> Type:
-    """Return the common type of two run-time values or literals at a join. Raises Disagreement."""
+    """Return the common type of two run-time values or literals at a join. Raises JoinFailure."""
     weak_a, weak_b = _weak(ctx, a), _weak(ctx, b)
     type_a, type_b = _type(a), _type(b)
     if type_a == type_b:
         return type_a
     if not (isinstance(type_a, Scalar) and isinstance(type_b, Scalar)):
-        raise Disagreement
+        raise JoinFailure
     if weak_a and weak_b and "bool" not in (type_a.dtype.kind, type_b.dtype.kind):
         return Scalar(dtypes.f32)
     if weak_a and adapts(a, type_a, type_b):
         return type_b
     if weak_b and adapts(b, type_b, type_a):
         return type_a
-    raise Disagreement
+    raise JoinFailure
 
 
 def _weak(ctx: Context, value: KernelValue) -> bool:
@@ -105,7 +105,7 @@ def _type(value: KernelValue) -> Type:
         return value.type
     if is_literal(value):
         return Scalar(default_dtype(value))
-    raise Disagreement
+    raise JoinFailure
 
 
 def adapts(value: KernelValue, weak: Scalar, strong: Scalar) -> bool:
@@ -118,10 +118,10 @@ def adapts(value: KernelValue, weak: Scalar, strong: Scalar) -> bool:
 
 
 def merge(ctx: Context, a: KernelValue, b: KernelValue, plan: Plan) -> KernelValue:
-    """Join two values to one structure, with a Slot for each value that has to be yielded. Raises Disagreement."""
+    """Join two values to one structure, with a Slot for each value that has to be yielded. Raises JoinFailure."""
     if same_constant(a, b):
         return a
-    if alike(a, b):
+    if same_structure(a, b):
         pairs = zip(parts_of(a) or (), parts_of(b) or (), strict=True)
         return with_parts(a, [merge(ctx, x, y, plan) for x, y in pairs])
     type_ = agreed_type(ctx, a, b)
@@ -140,13 +140,13 @@ def has_runtime(value: KernelValue) -> bool:
 
 
 def common_structure(ctx: Context, values: list[KernelValue], types: list[Type]) -> KernelValue:
-    """Return one structure for several values and append its slot types to `types`. Raises Disagreement."""
+    """Return one structure for several values and append its slot types to `types`. Raises JoinFailure."""
     first = values[0]
     if not any(map(has_runtime, values)) and all(same_constant(first, v) for v in values):
         return first
     if parts_of(first) is not None:
-        if not all(alike(first, v) for v in values):
-            raise Disagreement
+        if not all(same_structure(first, v) for v in values):
+            raise JoinFailure
         columns = zip(*(parts_of(v) or () for v in values), strict=True)
         return with_parts(first, [common_structure(ctx, list(items), types) for items in columns])
     representative: KernelValue = first
@@ -214,7 +214,7 @@ def choose(
     plan = Plan()
     try:
         structure = merge(ctx, values[0], values[1], plan)
-    except Disagreement:
+    except JoinFailure:
         raise ctx.error(
             node,
             f"the two values don't agree: {describe_value(values[0])} and {describe_value(values[1])}",
@@ -283,7 +283,7 @@ def _join_names(
     marks = len(plan.types)
     try:
         return Binding(merge(ctx, a.value, b.value, plan), a.loc)
-    except Disagreement:
+    except JoinFailure:
         del plan.types[marks:], plan.first[marks:], plan.second[marks:]
         return Conflict(describe_value(a.value), a.loc, describe_value(b.value), b.loc)
 
@@ -307,7 +307,7 @@ def _join_with_exit(
         entry = names[name]
         if isinstance(entry, Binding) and entry is not ctx.env.get(name):
             entry = (
-                Unbound(LAZY_LEAVES, entry.loc)
+                Unbound(LAZY_ESCAPE_MESSAGE, entry.loc)
                 if holds_lazy(entry.value)
                 else Binding(_slots(entry.value, plan), entry.loc)
             )

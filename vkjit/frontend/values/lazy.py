@@ -24,8 +24,8 @@ __all__ = [
     "SliceTarget",
     "check_sources",
     "check_target",
-    "each_position",
     "element_of",
+    "for_each_index",
     "map_lazy",
     "note_write",
     "slice_of",
@@ -42,10 +42,10 @@ class SliceTarget:
     starts: tuple[Value, ...]
     axes: tuple[int | None, ...]
 
-    def at(self, ctx: Context, position: tuple[Value, ...]) -> list[Value]:
+    def at(self, ctx: Context, index: tuple[Value, ...]) -> list[Value]:
         """Return the array indices of an element of the slice."""
         return [
-            start if axis is None else ctx.builder.emit("add", start, position[axis])
+            start if axis is None else ctx.builder.emit("add", start, index[axis])
             for start, axis in zip(self.starts, self.axes, strict=True)
         ]
 
@@ -80,9 +80,10 @@ def slice_of(ctx: Context, node: ast.Subscript, array: Value) -> Lazy:
 
 
 def _size(ctx: Context, node: ast.Slice, length: Value) -> int | None:
-    """Return the static size of a slice, or None.
+    """Return the static size of a slice, or None if unknown. `length` is the length that `_bounds` returns.
 
-    It is known for `start:start+SIZE`, for `:` of an array of static shape, and for constant bounds.
+    The size is known for `start:start+SIZE`, for `:` of an array of static shape, and for constant bounds. Unlike
+    `length`, a size that follows from the bounds alone isn't clipped to the array.
     """
     static_length = static_value(length)
     if static_length is not None:
@@ -167,7 +168,11 @@ def _check_extents(ctx: Context, node: Place, a: tuple[Value, ...], b: tuple[Val
 
 # -- evaluation
 def check_sources(ctx: Context, node: Place, lazy: Lazy) -> None:
-    """Raise CompileError if a store after the slice was taken may have changed its elements."""
+    """Raise CompileError if a store after the slice was taken may have changed its elements.
+
+    Also records the evaluation in each enclosing loop that doesn't contain the slice, for the check against stores
+    later in the loop's body, which precede the evaluation in the next iteration.
+    """
     for source in lazy.sources:
         check_source(ctx, node, source, source.writes)
         for frame in ctx.loops:
@@ -230,12 +235,12 @@ def note_write(ctx: Context, array: Value) -> None:
     ctx.session.writes.append((array, ctx.builder.loc))
 
 
-def element_of(ctx: Context, node: Place, lazy: Lazy, position: tuple[Value, ...]) -> Value:
+def element_of(ctx: Context, node: Place, lazy: Lazy, index: tuple[Value, ...]) -> Value:
     """Return one element as a run-time value."""
-    return materialize(ctx, node, lazy.element(ctx, position))
+    return materialize(ctx, node, lazy.element(ctx, index))
 
 
-def each_position(
+def for_each_index(
     ctx: Context,
     shape: tuple[Value, ...],
     start: Value,

@@ -19,13 +19,13 @@ from ..kernel_values import KernelValue, describe_value, is_literal, is_scalar
 from ..resolve import also_capturable
 from .conversions import as_stored, convert, dtype_of_value
 
-__all__ = ["decoded", "encoded"]
+__all__ = ["decode", "encode"]
 
 _SIGN_BIT, _F32_MANTISSA_BITS = 0x80, 23
 _F32 = Scalar(dtypes.f32)
 
 
-def decoded(ctx: Context, kind: PackedFloat, bits: Value) -> Value:
+def decode(ctx: Context, kind: PackedFloat, bits: Value) -> Value:
     """Decode 8 bits to f32."""
     b = ctx.builder
     word = b.cast(bits, dtypes.u32)
@@ -47,7 +47,7 @@ def decoded(ctx: Context, kind: PackedFloat, bits: Value) -> Value:
     return b.emit("bitcast", b.emit("or", result, sign), type=_F32)
 
 
-def encoded(ctx: Context, node: Place, kind: PackedFloat, value: KernelValue) -> Value:
+def encode(ctx: Context, node: Place, kind: PackedFloat, value: KernelValue) -> Value:
     """Encode a number to the nearest 8-bit float, as u8."""
     if is_scalar(value) and dtype_of_value(value) is dtypes.f64:
         raise ctx.error(node, f"an f64 isn't rounded to {kind!r} silently", "convert it where you mean it: vk.f32(x)")
@@ -93,4 +93,4 @@ def _rounded(ctx: Context, call: Call, callee: KernelValue) -> KernelValue:
     value = call.args[0]
     if not (is_literal(value) or is_scalar(value)):
         raise ctx.error(call.node, f"{callee!r}(x) takes a number, found {describe_value(value)}")
-    return decoded(ctx, callee, encoded(ctx, call.node, callee, convert(ctx, call.node, value, dtypes.f32)))
+    return decode(ctx, callee, encode(ctx, call.node, callee, convert(ctx, call.node, value, dtypes.f32)))

@@ -19,7 +19,7 @@ from vkjit.lang.structs import StructType
 from vkjit.lang.vectors import VectorType
 
 from ..context import Call, Context
-from ..kernel_values import Aggregate, Element, KernelValue, Method, Records, describe_value, is_literal
+from ..kernel_values import Aggregate, Element, KernelValue, Method, StructArrayKind, describe_value, is_literal
 from ..signature.composites import fields_of, leaves_of
 from ..signature.elements import ElementArray
 from .arrays import (
@@ -38,46 +38,46 @@ from .arrays import (
 from .attributes import attributes
 from .conversions import as_stored, dtype_of_value
 from .joins import Plan, merge, rebuild, to_type
-from .packed import decoded, encoded
+from .packed import decode, encode
 from .vectors import lane, lanes_named
 
 __all__ = [
     "allocate",
     "element_at",
     "first_array",
-    "is_records",
+    "is_struct_array",
+    "load_element",
     "load_number",
-    "loaded",
-    "part",
-    "records",
+    "locate_part",
     "store_element",
+    "struct_array",
     "value_of",
 ]
 
 
-def is_records(value: KernelValue) -> bool:
+def is_struct_array(value: KernelValue) -> bool:
     """True if the value is an array of structs or vectors."""
-    return isinstance(value, Aggregate) and isinstance(value.kind, Records)
+    return isinstance(value, Aggregate) and isinstance(value.kind, StructArrayKind)
 
 
-def kind_of(array: Aggregate) -> Records:
+def kind_of(array: Aggregate) -> StructArrayKind:
     """Return the kind of an array of structs or vectors."""
-    assert isinstance(array.kind, Records)
+    assert isinstance(array.kind, StructArrayKind)
     return array.kind
 
 
-def records(element: object, arrays: Iterator[Value], rank: int) -> KernelValue:
+def struct_array(element: object, arrays: Iterator[Value], rank: int) -> KernelValue:
     """Assemble an array of `element` from its part arrays, the next items of `arrays`; for a scalar element, return the
     array.
     """
     if isinstance(element, StructType):
-        items = tuple(records(kind, arrays, rank) for kind in fields_of(element).values())
-        return Aggregate(Records(element, rank), items)
+        items = tuple(struct_array(kind, arrays, rank) for kind in fields_of(element).values())
+        return Aggregate(StructArrayKind(element, rank), items)
     if isinstance(element, VectorType):
         array = next(arrays)
-        return Aggregate(Records(VectorType(array_type(array).dtype, element.size), rank), (array,))
+        return Aggregate(StructArrayKind(VectorType(array_type(array).dtype, element.size), rank), (array,))
     if isinstance(element, ElementArray | PackedFloat):
-        return Aggregate(Records(element, rank), (next(arrays),))
+        return Aggregate(StructArrayKind(element, rank), (next(arrays),))
     return next(arrays)
 
 
@@ -91,7 +91,7 @@ def value_of(ctx: Context, element: object, scalars: Iterator[Value]) -> KernelV
     if isinstance(element, ElementArray):
         return _nested(element.shape, lambda _: next(scalars))
     if isinstance(element, PackedFloat):
-        return decoded(ctx, element, next(scalars))
+        return decode(ctx, element, next(scalars))
     return next(scalars)
 
 
@@ -122,8 +122,8 @@ def allocate(
             raise ctx.error(call.node, f"{element!r}.{'.'.join(leaf.path)} has no type of its own", "give it a dtype")
         sizes = (*shape, *leaf.shape)
         kind = Array(Scalar(leaf.dtype), len(sizes), space=space, shape=sizes, contiguous=True)
-        arrays.append(ctx.entry(call.node, kind, ".".join(leaf.path)))
-    return records(element, iter(arrays), len(shape))
+        arrays.append(ctx.entry_array(call.node, kind, ".".join(leaf.path)))
+    return struct_array(element, iter(arrays), len(shape))
 
 
 # -- locations
@@ -136,14 +136,14 @@ def element_at(ctx: Context, node: ast.Subscript, array: Aggregate) -> Element:
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class ScalarLocation:
     """The location of a single number in memory: `array[at]`."""
 
     array: Value
     at: tuple[Value, ...]
 
 
-def part(ctx: Context, node: ast.Attribute | ast.Subscript, element: Element) -> Number | Element | None:
+def locate_part(ctx: Context, node: ast.Attribute | ast.Subscript, element: Element) -> ScalarLocation | Element | None:
     """Return the location of a part of an element, or None if it has none (a method, several lanes)."""
     kind = kind_of(element.array)
     if isinstance(node, ast.Subscript):
@@ -154,11 +154,11 @@ def part(ctx: Context, node: ast.Attribute | ast.Subscript, element: Element) ->
     if isinstance(kind.element, VectorType) and node.attr != "dtype":
         lanes = lanes_named(ctx, node, describe_value(kind.element), node.attr, kind.element.size)
         if len(lanes) == 1:
-            return Number(first_array(element.array), (*element.at, ctx.builder.index(lanes[0])))
+            return ScalarLocation(first_array(element.array), (*element.at, ctx.builder.index(lanes[0])))
     return None
 
 
-def _indexed_number(ctx: Context, node: ast.Subscript, element: Element, kind: object) -> Number | None:
+def _indexed_number(ctx: Context, node: ast.Subscript, element: Element, kind: object) -> ScalarLocation | None:
     """Return the location of one number of a vector or of a struct's array field; the index may be a run-time value."""
     shape = (kind.size,) if isinstance(kind, VectorType) else kind.shape if isinstance(kind, ElementArray) else None
     if shape is None:
@@ -171,38 +171,38 @@ def _indexed_number(ctx: Context, node: ast.Subscript, element: Element, kind: o
     inner_indices = [
         index_inside(ctx, node, v, size, axis) for axis, (v, size) in enumerate(zip(values, shape, strict=True))
     ]
-    return Number(first_array(element.array), (*element.at, *inner_indices))
+    return ScalarLocation(first_array(element.array), (*element.at, *inner_indices))
 
 
-def _field_location(item: KernelValue, at: tuple[Value, ...]) -> Number | Element:
+def _field_location(item: KernelValue, at: tuple[Value, ...]) -> ScalarLocation | Element:
     """Return the location of an element in one part of an array of structs."""
     if isinstance(item, Aggregate):
         return Element(item, at)
     assert isinstance(item, Value)
-    return Number(item, at)
+    return ScalarLocation(item, at)
 
 
-def load_number(ctx: Context, location: Number | Element) -> KernelValue:
+def load_number(ctx: Context, location: ScalarLocation | Element) -> KernelValue:
     """Load the location if it is a single number; an Element stays unloaded."""
     return location if isinstance(location, Element) else load(ctx, location.array, list(location.at))
 
 
 # -- values
-def loaded(ctx: Context, value: KernelValue) -> KernelValue:
+def load_element(ctx: Context, value: KernelValue) -> KernelValue:
     """Load an element; any other value is returned unchanged."""
     if not isinstance(value, Element):
         return value
     kind = kind_of(value.array).element
     if isinstance(kind, StructType):
         return Aggregate(
-            kind, tuple(loaded(ctx, load_number(ctx, _field_location(i, value.at))) for i in value.array.items)
+            kind, tuple(load_element(ctx, load_number(ctx, _field_location(i, value.at))) for i in value.array.items)
         )
     array = first_array(value.array)
     if isinstance(kind, VectorType):
         lanes = [load(ctx, array, [*value.at, ctx.builder.index(n)]) for n in range(kind.size)]
         return ctx.builder.emit("vec_make", *lanes, type=Vector(kind.element, kind.size))
     if isinstance(kind, PackedFloat):
-        return decoded(ctx, kind, load(ctx, array, list(value.at)))
+        return decode(ctx, kind, load(ctx, array, list(value.at)))
     assert isinstance(kind, ElementArray)
     return _nested(kind.shape, lambda at: load(ctx, array, [*value.at, *map(ctx.builder.index, at)]))
 
@@ -231,7 +231,7 @@ def store_element(
             store(ctx, node, array, [*element.at, ctx.builder.index(lane_index)], lane(ctx, vector, lane_index))
         return
     if isinstance(kind, PackedFloat):
-        store(ctx, node, array, list(element.at), encoded(ctx, origin or node, kind, value))
+        store(ctx, node, array, list(element.at), encode(ctx, origin or node, kind, value))
         return
     assert isinstance(kind, ElementArray)
     for place_ in itertools.product(*map(range, kind.shape)):
@@ -244,7 +244,7 @@ def store_element(
 
 
 # -- attributes
-@attributes(is_records)
+@attributes(is_struct_array)
 def _attribute(ctx: Context, node: ast.Attribute, base: KernelValue) -> KernelValue:
     assert isinstance(base, Aggregate)
     kind, array = kind_of(base), first_array(base)
@@ -273,7 +273,7 @@ def _get(ctx: Context, call: Call, base: KernelValue) -> KernelValue:
     inside, outside = Region(), Region()
     condition = bounds(ctx, array, at)
     with ctx.builder.at(inside):
-        element = loaded(ctx, Element(base, tuple(at)))
+        element = load_element(ctx, Element(base, tuple(at)))
     with ctx.builder.at(outside):
         pad = call.keywords.get("pad", 0)
         padded = _pad_like(ctx, call, element) if is_literal(pad) else pad

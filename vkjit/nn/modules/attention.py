@@ -128,12 +128,14 @@ class MultiheadAttention(Module):
         causal = is_causal and attn_mask is None
         alone = causal and not masks and not added and not need_weights
         if causal and not alone:
-            masks.append(_widened(_causal(query.shape[1], key.shape[1], query), added))
+            masks.append(_with_added_keys(_causal(query.shape[1], key.shape[1], query), added))
         if need_weights:
             result, weights = self._attend(q, k, v, masks)
         else:
             chance = self.dropout if self.training else 0.0
-            result = F.scaled_dot_product_attention(q, k, v, _sum_of(masks, q), dropout_p=chance, is_causal=alone)
+            result = F.scaled_dot_product_attention(
+                q, k, v, _combined_mask(masks, q), dropout_p=chance, is_causal=alone
+            )
             weights = None
         heads = views.transpose(result, 1, 2)
         out: Any = self.out_proj(views.reshape(heads, (*query.shape[:2], self.embed_dim)))
@@ -193,7 +195,7 @@ class MultiheadAttention(Module):
             )
         if padding is not None:
             masks.append(views.reshape(padding, (padding.shape[0], 1, 1, padding.shape[1])))
-        return [_widened(m, added) for m in masks]
+        return [_with_added_keys(m, added) for m in masks]
 
 
 def _causal(rows: int, columns: int, like: Tensor) -> Any:
@@ -202,7 +204,7 @@ def _causal(rows: int, columns: int, like: Tensor) -> Any:
     return places > views.reshape(creation.arange(rows, device=like.device), (rows, 1))
 
 
-def _widened(mask: Any, added: int) -> Any:
+def _with_added_keys(mask: Any, added: int) -> Any:
     """Append `added` unmasked keys to a mask."""
     if not added:
         return mask
@@ -210,7 +212,7 @@ def _widened(mask: Any, added: int) -> Any:
     return copies.cat([mask, extra], -1)
 
 
-def _sum_of(masks: list[Any], like: Tensor) -> Any:
+def _combined_mask(masks: list[Any], like: Tensor) -> Any:
     """Combine masks into one for scaled_dot_product_attention: bool (True: attended to), or floats that are added."""
     if not masks:
         return None

@@ -55,7 +55,7 @@ class _BatchNorm(Module):
     @property
     def num_batches_tracked(self) -> Tensor | None:
         """Number of batches seen in training, a 0-d i64 tensor; None without running statistics."""
-        self._settle()
+        self._flush_cached_buffers()
         return self._buffers["num_batches_tracked"]
 
     @num_batches_tracked.setter
@@ -91,7 +91,7 @@ class _BatchNorm(Module):
             )
         counter.add_(1)
 
-    def _settle(self) -> None:
+    def _flush_cached_buffers(self) -> None:
         """Add the batches counted on the host to the buffer. Counting on the host saves a launch per step."""
         counter = self._buffers["num_batches_tracked"]
         if self._new_batches and counter is not None and not is_capturing(counter.device):

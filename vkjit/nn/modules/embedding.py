@@ -57,7 +57,7 @@ class _Table(Module):
         layer.weight = Parameter(embeddings, requires_grad=not freeze)
         return layer
 
-    def _told(self, defaults: dict[str, Any]) -> str:
+    def _options_text(self, defaults: dict[str, Any]) -> str:
         """Return the sizes and all options that differ from their defaults, for `extra_repr`."""
         text = f"{self.num_embeddings}, {self.embedding_dim}"
         for name, default in {"padding_idx": None, **defaults}.items():
@@ -110,7 +110,7 @@ class Embedding(_Table):
 
     def extra_repr(self) -> str:
         """Return the options shown by `repr`."""
-        return self._told(_DEFAULTS)
+        return self._options_text(_DEFAULTS)
 
 
 class EmbeddingBag(_Table):
@@ -163,7 +163,7 @@ class EmbeddingBag(_Table):
 
     def extra_repr(self) -> str:
         """Return the options shown by `repr`."""
-        return self._told({**_DEFAULTS, "mode": None, "include_last_offset": False})
+        return self._options_text({**_DEFAULTS, "mode": None, "include_last_offset": False})
 
 
 def _refuse_sparse(sparse: bool) -> None:

@@ -73,7 +73,7 @@ class Hooks:
                     "a hook with keyword arguments returns None or (args, kwargs), a tuple and a dictionary, found "
                     f"{type(replaced).__name__}"
                 )
-        watch = _Watch(module, list(self.backward.values())) if self.backward else None
+        watch = _BackwardHookCall(module, list(self.backward.values())) if self.backward else None
         if watch is not None:
             args = watch.inputs(args)
         result = module.forward(*args, **kwargs)
@@ -84,7 +84,7 @@ class Hooks:
         return result if watch is None else watch.outputs(result)
 
 
-class _Watch:
+class _BackwardHookCall:
     """Collects the gradients of one call's inputs and outputs, and calls the backward hooks when all have arrived."""
 
     def __init__(self, module: Module, hooks: list[Hook]) -> None:

@@ -37,14 +37,14 @@ class Module:
     _parameters: dict[str, Parameter | None]
     _buffers: dict[str, Tensor | None]
     _modules: dict[str, Module | None]
-    _transient: set[str]
+    _non_persistent: set[str]
     """Names of buffers that are not part of the state."""
     _hooks: hooks.Hooks | None
 
     def __new__(cls: type[M], *_: Any, **__: Any) -> M:
         self = super().__new__(cls)
         self.__dict__.update(
-            training=True, _parameters={}, _buffers={}, _transient=set(), _modules={}, _hooks=None
+            training=True, _parameters={}, _buffers={}, _non_persistent=set(), _modules={}, _hooks=None
         )  # fmt: skip
         return self
 
@@ -88,7 +88,7 @@ class Module:
             if registry is not home:
                 registry.pop(name, None)
         if home is not self._buffers:
-            self._transient.discard(name)
+            self._non_persistent.discard(name)
         if home is not None:
             home[name] = value
         object.__setattr__(self, name, value)
@@ -96,7 +96,7 @@ class Module:
     def __delattr__(self, name: str) -> None:
         for registry in (self._parameters, self._buffers, self._modules):
             registry.pop(name, None)
-        self._transient.discard(name)
+        self._non_persistent.discard(name)
         object.__delattr__(self, name)
 
     def _check_name(self, name: str, registry: Mapping[str, Any]) -> None:
@@ -119,7 +119,7 @@ class Module:
         if tensor is not None and not isinstance(tensor, Tensor):
             raise ArgumentError(f"register_buffer({name!r}) takes a tensor, found {type(tensor).__name__}")
         self._buffers[name] = tensor
-        (self._transient.discard if persistent else self._transient.add)(name)
+        (self._non_persistent.discard if persistent else self._non_persistent.add)(name)
         object.__setattr__(self, name, tensor)
 
     def add_module(self, name: str, module: Module | None) -> None:
@@ -191,7 +191,7 @@ class Module:
     ) -> Iterator[tuple[str, Tensor]]:
         """Yield the buffers with dotted names."""
         for module in self.modules() if recurse else (self,):
-            module._settle()
+            module._flush_cached_buffers()
         return self._named_members("_buffers", prefix, recurse, remove_duplicate)
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
@@ -227,7 +227,7 @@ class Module:
         """Return the buffer with a dotted name."""
         place, _, name = target.rpartition(".")
         owner = self._descend(place, f"get_buffer({target!r})")
-        owner._settle()
+        owner._flush_cached_buffers()
         buffer = owner._buffers.get(name)
         if buffer is None:
             raise ArgumentError(f"get_buffer({target!r}): there is no such buffer, only {sorted(owner._buffers)}")
@@ -347,7 +347,7 @@ class Module:
         """
         return state.load(self, state_dict, strict, assign)
 
-    def _settle(self) -> None:
+    def _flush_cached_buffers(self) -> None:
         """Write values that a layer caches into its buffers. Called before the state is read."""
 
     def constructor_arguments(self) -> dict[str, Any]:
@@ -357,7 +357,7 @@ class Module:
         The default implementation reads the attributes of the same names and raises ArgumentError if one is missing.
         Override it in modules that store an argument differently.
         """
-        return description.arguments_of(self)
+        return description.constructor_arguments_of(self)
 
     # -- hooks
 

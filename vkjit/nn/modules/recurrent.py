@@ -30,20 +30,24 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Any:
     return F.linear(x, weight, bias)
 
 
-def _step(kind: str, given: Any, state: State, weight: Tensor, bias: Tensor | None, projection: Tensor | None) -> State:
-    """Return the next state from the current one and `given`, the projected input; kind: "tanh", "relu", "lstm", "gru"."""
+def _step(
+    kind: str, projected_input: Any, state: State, weight: Tensor, bias: Tensor | None, projection: Tensor | None
+) -> State:
+    """Return the next state from the current one and `projected_input`, the projected input; kind: "tanh", "relu",
+    "lstm", "gru".
+    """
     hidden = state[0] if kind == "lstm" else state
     moved = _linear(hidden, weight, bias)
     if kind == "tanh":
-        return (given + moved).tanh()
+        return (projected_input + moved).tanh()
     if kind == "relu":
-        return (given + moved).relu()
+        return (projected_input + moved).relu()
     if kind == "lstm":
-        i, f, g, o = views.chunk(given + moved, 4, -1)
+        i, f, g, o = views.chunk(projected_input + moved, 4, -1)
         cell = f.sigmoid() * state[1] + i.sigmoid() * g.tanh()
         output = o.sigmoid() * cell.tanh()
         return (output if projection is None else F.linear(output, projection)), cell
-    r, z, n = views.chunk(given, 3, -1)
+    r, z, n = views.chunk(projected_input, 3, -1)
     hr, hz, hn = views.chunk(moved, 3, -1)
     update, fresh = (z + hz).sigmoid(), (n + (r + hr).sigmoid() * hn).tanh()
     return fresh + update * (hidden - fresh)

@@ -63,22 +63,22 @@ class CheckMatrices:
                     "or a row of one, doesn't begin at a multiple of 16 bytes: pad the rows, or copy to shared memory first"
                 )
 
-    def _product(self, module: Module, op: Op, known: list[MatrixShape]) -> None:
+    def _product(self, module: Module, op: Op, supported: list[MatrixShape]) -> None:
         a, b, acc = (value.type for value in op.operands)
         assert isinstance(a, Matrix)
         assert isinstance(b, Matrix)
         assert isinstance(acc, Matrix)
         required = (a.rows, b.columns, a.columns, a.dtype.name, b.dtype.name, acc.dtype.name)
-        if any((s.m, s.n, s.k, s.a, s.b, s.c) == required and s.result == s.c for s in known):
+        if any((s.m, s.n, s.k, s.a, s.b, s.c) == required and s.result == s.c for s in supported):
             return
-        raise self._error(module, op, _text(*required), known)
+        raise self._error(module, op, _text(*required), supported)
 
     @staticmethod
-    def _error(module: Module, op: Op, wanted: str, known: list[MatrixShape]) -> FeatureError:
-        lines = dict.fromkeys(_text(s.m, s.n, s.k, s.a, s.b, s.c) for s in known)
+    def _error(module: Module, op: Op, required: str, supported: list[MatrixShape]) -> FeatureError:
+        lines = dict.fromkeys(_text(s.m, s.n, s.k, s.a, s.b, s.c) for s in supported)
         offered = "it has " + "; ".join(lines) if lines else "it has no cooperative matrices at all"
         return FeatureError(
-            f"kernel {module.kernel.name} needs {wanted} ({op.loc}), which this device lacks: {offered}. "
+            f"kernel {module.kernel.name} needs {required} ({op.loc}), which this device lacks: {offered}. "
             "vk.device().caps.matrices lists them; wg.mma of tiles runs everywhere"
         )
 

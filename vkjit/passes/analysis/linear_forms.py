@@ -2,7 +2,7 @@
 
 Callers pass each operation of a function to the analysis once, in program order. It finds the form of each index
 value (`index` or i32), exact modulo 2**width, and the number of known trailing zeros of any integer. If the forms of
-two values differ only in their constants, the values differ by exactly that. A sum of more than `MOST_ATOMS` atoms is
+two values differ only in their constants, the values differ by exactly that. A sum of more than `MAX_ATOMS` atoms is
 itself an atom.
 """
 
@@ -15,62 +15,64 @@ from vkjit.ir.ops import OpName
 from vkjit.ir.rewrite import constant_of, is_constant
 from vkjit.ir.types import I32, INDEX, Scalar
 
-__all__ = ["Form", "LinearForms"]
+__all__ = ["LinearForm", "LinearForms"]
 
-MOST_ATOMS = 8
+MAX_ATOMS = 8
 _REMAINDERS: frozenset[OpName] = frozenset({"floormod", "truncrem", "and"})
 _ALL_ZERO = 32
 """The trailing zeros of the number 0, and the maximum that is tracked."""
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class LinearForm:
     """A linear form: constant + sum of coefficient * atom. No coefficient is 0."""
 
     constant: int
     atoms: frozenset[tuple[Value, int]] = frozenset()
 
-    def plus(self, other: Form, factor: int) -> Form:
+    def plus(self, other: LinearForm, factor: int) -> LinearForm:
         """Return self + factor * other."""
         total = dict(self.atoms)
         for atom, coefficient in other.atoms:
             total[atom] = total.get(atom, 0) + factor * coefficient
         kept = frozenset((atom, coefficient) for atom, coefficient in total.items() if coefficient)
-        return Form(self.constant + factor * other.constant, kept)
+        return LinearForm(self.constant + factor * other.constant, kept)
 
 
 @dataclass(slots=True)
 class LinearForms:
     """The analysis of one function.
 
-    `zeros` holds known trailing zeros; callers may add what they know of values before these are used.
+    `zeros` holds known trailing zeros; callers may add facts about a value before its first use.
     """
 
-    forms: dict[Value, Form] = field(default_factory=dict)
+    forms: dict[Value, LinearForm] = field(default_factory=dict)
     zeros: dict[Value, int] = field(default_factory=dict)
 
-    def of(self, value: Value) -> Form:
-        """Return the form of a value; one that wasn't noted is an atom."""
+    def of(self, value: Value) -> LinearForm:
+        """Return the form of a value. A value that isn't a constant and wasn't passed to `note` is an atom."""
         form = self.forms.get(value)
         if form is not None:
             return form
-        return Form(int(constant_of(value))) if is_constant(value) else Form(0, frozenset({(value, 1)}))
+        return LinearForm(int(constant_of(value))) if is_constant(value) else LinearForm(0, frozenset({(value, 1)}))
 
-    def low_zeros(self, value: Value) -> int:
+    def trailing_zeros(self, value: Value) -> int:
         """Return the number of known trailing zeros of an integer."""
         if is_constant(value):
             return _trailing_zeros(int(constant_of(value)))
         return self.zeros.get(value, 0)
 
-    def atoms_zeros(self, form: Form) -> int:
+    def atoms_trailing_zeros(self, form: LinearForm) -> int:
         """Return the number of known trailing zeros of a form without its constant."""
-        zeros = [self.low_zeros(atom) + _trailing_zeros(coefficient) for atom, coefficient in form.atoms]
+        zeros = [self.trailing_zeros(atom) + _trailing_zeros(coefficient) for atom, coefficient in form.atoms]
         return min(zeros, default=_ALL_ZERO)
 
     def note(self, op: Op) -> None:
         """Analyze the result of an operation, or the induction variable of a `for`, from the operands."""
         if op.name == "for":
-            self.zeros[op.regions[0].args[0]] = min(self.low_zeros(op.operands[0]), self.low_zeros(op.operands[2]))
+            self.zeros[op.regions[0].args[0]] = min(
+                self.trailing_zeros(op.operands[0]), self.trailing_zeros(op.operands[2])
+            )
         elif len(op.results) == 1 and _is_integer(op.result):
             self._zeros_of(op)
             if op.result.type in (INDEX, I32):
@@ -110,17 +112,17 @@ class LinearForms:
     def _zeros_of(self, op: Op) -> None:
         name, x = op.name, op.operands
         if name in ("add", "sub", "min", "max", "or", "xor"):
-            trailing_zeros = min(self.low_zeros(x[0]), self.low_zeros(x[1]))
+            trailing_zeros = min(self.trailing_zeros(x[0]), self.trailing_zeros(x[1]))
         elif name == "mul":
-            trailing_zeros = self.low_zeros(x[0]) + self.low_zeros(x[1])
+            trailing_zeros = self.trailing_zeros(x[0]) + self.trailing_zeros(x[1])
         elif name == "and":
-            trailing_zeros = max(self.low_zeros(x[0]), self.low_zeros(x[1]))
+            trailing_zeros = max(self.trailing_zeros(x[0]), self.trailing_zeros(x[1]))
         elif name in ("shl", "shl_raw") and is_constant(x[1]):
-            trailing_zeros = self.low_zeros(x[0]) + int(constant_of(x[1]))
+            trailing_zeros = self.trailing_zeros(x[0]) + int(constant_of(x[1]))
         elif name == "select":
-            trailing_zeros = min(self.low_zeros(x[1]), self.low_zeros(x[2]))
+            trailing_zeros = min(self.trailing_zeros(x[1]), self.trailing_zeros(x[2]))
         elif name == "neg" or (name == "cast" and _is_integer(x[0])):
-            trailing_zeros = self.low_zeros(x[0])
+            trailing_zeros = self.trailing_zeros(x[0])
         else:
             return
         if trailing_zeros:
@@ -128,21 +130,21 @@ class LinearForms:
 
     def _form_of(self, op: Op) -> None:
         form = self._sum(op)
-        if form is not None and len(form.atoms) <= MOST_ATOMS:
+        if form is not None and len(form.atoms) <= MAX_ATOMS:
             self.forms[op.result] = form
 
-    def _sum(self, op: Op) -> Form | None:
+    def _sum(self, op: Op) -> LinearForm | None:
         name, x = op.name, op.operands
         if name in ("add", "sub"):
             return self.of(x[0]).plus(self.of(x[1]), 1 if name == "add" else -1)
         if name == "neg":
-            return Form(0).plus(self.of(x[0]), -1)
+            return LinearForm(0).plus(self.of(x[0]), -1)
         if name == "mul" and is_constant(x[1]):
-            return Form(0).plus(self.of(x[0]), int(constant_of(x[1])))
+            return LinearForm(0).plus(self.of(x[0]), int(constant_of(x[1])))
         if name == "mul" and is_constant(x[0]):
-            return Form(0).plus(self.of(x[1]), int(constant_of(x[0])))
+            return LinearForm(0).plus(self.of(x[1]), int(constant_of(x[0])))
         if name in ("shl", "shl_raw") and is_constant(x[1]) and 0 <= int(constant_of(x[1])) < 32:
-            return Form(0).plus(self.of(x[0]), 1 << int(constant_of(x[1])))
+            return LinearForm(0).plus(self.of(x[0]), 1 << int(constant_of(x[1])))
         if name == "cast" and op.result.type == I32 and x[0].type == INDEX:
             return self.of(x[0])  # forms are modular, so they survive truncation
         return None

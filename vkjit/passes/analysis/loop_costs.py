@@ -2,7 +2,7 @@
 
 Costs are iterations that a vector of invocations executes. Drivers with a cap execute all code under a mask, even if no
 invocation is active: branches that no invocation takes, and the body of a loop once more after the last invocation has
-left it (`last_round`). So a loop of n iterations costs n * (1 + cost of its body) plus this masked iteration, and each
+left it (`masked_iteration_cost`). So a loop of n iterations costs n * (1 + cost of its body) plus this masked iteration, and each
 loop inside a body costs at least a masked iteration each time, even if its branch isn't taken.
 
 Takes a kernel in normal form.
@@ -20,7 +20,7 @@ from vkjit.ir.types import Array
 
 from .trip_bound import Intervals, TripBound, constant, node
 
-__all__ = ["LoopCosts"]
+__all__ = ["LoopCostModel"]
 
 _THRESHOLDS = (1024, 64, 0)
 _UNIFORM = frozenset({"always", "workgroup", "subgroup"})
@@ -29,7 +29,7 @@ _SMALL_ATOMIC = 64  # iterations of a back end's compare-and-swap loop for an 8-
 
 
 @dataclass(slots=True)
-class LoopCosts:
+class LoopCostModel:
     """The cost model of one kernel.
 
     `counted` holds the loops whose iterations must be counted at run time, `costs` the cost of one execution of each
@@ -41,7 +41,7 @@ class LoopCosts:
     loop_of: dict[Region, Op]
 
     @staticmethod
-    def of(function: Function, budget: int) -> LoopCosts:
+    def of(function: Function, budget: int) -> LoopCostModel:
         """Choose the loops to count: none if all loops together stay within the budget, else all but cheap ones."""
         intervals = Intervals(function)
         trip_counts = {op: _constant_trip_count(intervals, op) for op in function.body.walk() if op.name in LOOPS}
@@ -68,17 +68,17 @@ class LoopCosts:
     def _of_op(self, op: Op) -> int:
         if op.name == "if":
             return sum(map(self.of_region, op.regions))
-        return (last_round(op) if op in self.counted else self.costs.get(op, 0)) + _back_end_iterations(op)
+        return (masked_iteration_cost(op) if op in self.counted else self.costs.get(op, 0)) + _back_end_iterations(op)
 
-    def counts(self, op: Op) -> bool:
+    def contains_counted(self, op: Op) -> bool:
         """True for counted loops and for operations that contain one."""
         return op in self.counted or any(inner in self.counted for region in op.regions for inner in region.walk())
 
-    def around_counted(self, loop: Op) -> bool:
+    def encloses_counted(self, loop: Op) -> bool:
         """True if the loop contains a counted loop."""
         return any(inner in self.counted for inner in loop.regions[0].walk())
 
-    def together(self, loop: Op) -> bool:
+    def exits_uniformly(self, loop: Op) -> bool:
         """True if all invocations of a vector that enter the loop exit it after the same iteration."""
         if loop.name != "for" or breaks_of(loop) or sum(1 for _ in exits_of(loop.regions[0])) > 1:
             return False
@@ -108,14 +108,14 @@ class LoopCosts:
         return is_induction and self.uniform(loop.operands[0], depth - 1) and self.uniform(loop.operands[2], depth - 1)
 
 
-def last_round(loop: Op) -> int:
+def masked_iteration_cost(loop: Op) -> int:
     """Return the cost of a loop with no active invocation: one masked iteration of it and of each loop inside."""
     return 1 + sum(_masked_cost(op) for op in loop.regions[0].ops)
 
 
 def _masked_cost(op: Op) -> int:
     if op.name in LOOPS:
-        return last_round(op)
+        return masked_iteration_cost(op)
     return sum(_masked_cost(inner) for region in op.regions for inner in region.ops)
 
 
@@ -130,12 +130,16 @@ def _constant_trip_count(intervals: Intervals, op: Op) -> int | None:
     return bound.numbers[0] if bound is not None and bound.is_constant() else None
 
 
-def _with_threshold(function: Function, trip_counts: dict[Op, int | None], threshold: int) -> LoopCosts:
-    chosen = LoopCosts(set(), {}, {op.regions[0]: op for op in trip_counts})
+def _with_threshold(function: Function, trip_counts: dict[Op, int | None], threshold: int) -> LoopCostModel:
+    chosen = LoopCostModel(set(), {}, {op.regions[0]: op for op in trip_counts})
     for op in _innermost_first(function.body):
         trip_count = trip_counts[op]
-        cost = None if trip_count is None else trip_count * (1 + chosen.of_region(op.regions[0])) + last_round(op)
-        if cost is None or cost > threshold or chosen.around_counted(op):
+        cost = (
+            None
+            if trip_count is None
+            else trip_count * (1 + chosen.of_region(op.regions[0])) + masked_iteration_cost(op)
+        )
+        if cost is None or cost > threshold or chosen.encloses_counted(op):
             chosen.counted.add(op)
         else:
             chosen.costs[op] = cost
@@ -161,6 +165,8 @@ def _bound_of(region: Region, intervals: Intervals) -> TripBound | None:
                 trip_count = intervals.trips(op)
                 if trip_count is None:
                     return None
-                part = node("add", node("mul", trip_count, node("add", part, constant(1))), constant(last_round(op)))
+                part = node(
+                    "add", node("mul", trip_count, node("add", part, constant(1))), constant(masked_iteration_cost(op))
+                )
             total = node("add", total, part)
     return total

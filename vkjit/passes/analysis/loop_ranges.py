@@ -1,8 +1,8 @@
 """Loop versioning for bounds checks: eligible loops, and the values of indices in the first and last iterations.
 
-`may_be_copied` selects the loops, `for`s in high form. `Ends` recomputes an index in the preheader, with its values in
-the first and last iterations. An index that is monotonic in the induction variable and in range in both is in range in
-all iterations, provided that it doesn't wrap around in between:
+`may_be_versioned` selects the loops, `for`s in high form. `EndpointIndices` recomputes an index in the preheader,
+with its values in the first and last iterations. An index that is monotonic in the induction variable and in range in
+both is in range in all iterations, provided that it doesn't wrap around in between:
 
 - If the induction variable, which starts at 0 or above, has the coefficient 1, both ends are less than 2**63 apart.
 - If it moves with a multiple, `limits` require the distance that the induction variable covers, and a factor that isn't
@@ -19,20 +19,20 @@ from vkjit.ir.types import INDEX, Scalar
 
 from ..arithmetic.division import is_non_negative
 
-__all__ = ["LIMIT", "MOST_OPERATIONS", "MOST_SANITIZED", "Ends", "may_be_copied"]
+__all__ = ["LIMIT", "MAX_OPERATIONS", "MAX_SANITIZED_OPERATIONS", "EndpointIndices", "may_be_versioned"]
 
 LIMIT = 1 << 31
 
-MOST_OPERATIONS = 64
-MOST_SANITIZED = 320
+MAX_OPERATIONS = 64
+MAX_SANITIZED_OPERATIONS = 320
 """The limit under the sanitizer, which adds much code to checked accesses; it admits unrolled bodies with many loads."""
 _MAX_DEPTH = 8
 
 
-def may_be_copied(op: Op, most: int = MOST_OPERATIONS) -> bool:
+def may_be_versioned(op: Op, max_operations: int = MAX_OPERATIONS) -> bool:
     """True if an operation is an innermost loop that may be versioned.
 
-    The loop has at most `most` operations, counts up from 0 or above, and has no early exits. It contains nothing that
+    The loop has at most `max_operations` operations, counts up from 0 or above, and has no early exits. It contains nothing that
     must not be duplicated (allocations) or needs uniform control flow.
     """
     if op.name != "for" or not is_constant(op.operands[2]) or constant_of(op.operands[2]) <= 0:
@@ -41,7 +41,7 @@ def may_be_copied(op: Op, most: int = MOST_OPERATIONS) -> bool:
         return False
     for count, inner in enumerate(op.regions[0].walk()):
         info = OPS[inner.name]
-        if count == most or inner.name in LOOPS or inner.name == "call":
+        if count == max_operations or inner.name in LOOPS or inner.name == "call":
             return False
         if inner.name in ("break", "continue", "return") and inner is not op.regions[0].terminator:
             return False
@@ -50,7 +50,7 @@ def may_be_copied(op: Op, most: int = MOST_OPERATIONS) -> bool:
     return True
 
 
-class Ends:
+class EndpointIndices:
     """The indices of one loop in its first and last iterations; `builder` appends to the preheader.
 
     `limits` collects values that must be in [0, LIMIT) for the results to hold.
@@ -58,7 +58,7 @@ class Ends:
 
     def __init__(self, loop: Op, builder: Builder) -> None:
         self.builder = builder
-        self.counter = loop.regions[0].args[0]
+        self.induction = loop.regions[0].args[0]
         self.inside: set[Value] = set(loop.regions[0].args)
         for op in loop.regions[0].walk():
             self.inside.update(op.results)
@@ -73,13 +73,13 @@ class Ends:
 
     def of(self, index: Value) -> tuple[Value, ...] | None:
         """Return (first, last) values of an index, or (value,) if it is loop-invariant; None if they aren't known."""
-        fixed = self.fixed(index)
+        fixed = self.invariant(index)
         if fixed is not None:
             return (fixed,)
-        first, last = (self.moving(index, counter) for counter in (self.first, self.last))
+        first, last = (self.monotonic(index, counter) for counter in (self.first, self.last))
         return None if first is None or last is None else (first, last)
 
-    def fixed(self, value: Value, depth: int = _MAX_DEPTH) -> Value | None:
+    def invariant(self, value: Value, depth: int = _MAX_DEPTH) -> Value | None:
         """Recompute a loop-invariant value in the preheader; None if it isn't invariant."""
         op = value.op
         if value not in self.inside:
@@ -89,56 +89,56 @@ class Ends:
         info = OPS[op.name]
         if info.effect != Effect.NONE or not info.speculatable:
             return None
-        operands = [self.fixed(operand, depth - 1) for operand in op.operands]
+        operands = [self.invariant(operand, depth - 1) for operand in op.operands]
         if any(operand is None for operand in operands):
             return None
         return self.builder.emit(op.name, *(v for v in operands if v is not None), **op.attrs)
 
-    def moving(self, value: Value, counter: Value, depth: int = _MAX_DEPTH) -> Value | None:
-        """Recompute a value that is monotonic in the induction variable, with `counter` in place of the latter.
+    def monotonic(self, value: Value, counter: Value, depth: int = _MAX_DEPTH) -> Value | None:
+        """Recompute a value that is monotonic in the induction variable, with `induction` in place of the latter.
 
         Returns None if the value isn't known to be monotonic.
         """
         op = value.op
-        if value is self.counter:
+        if value is self.induction:
             return counter if value.type == INDEX else None
         if op is None or depth == 0 or value.type != INDEX:
             return None
-        if op.name == "cast" and op.operands[0] is self.counter and isinstance(self.counter.type, Scalar):
+        if op.name == "cast" and op.operands[0] is self.induction and isinstance(self.induction.type, Scalar):
             return self.builder.cast(counter, INDEX)
         if op.name == "mul":
-            return self.multiplied(op, counter)
+            return self.scaled(op, counter)
         if op.name not in ("add", "sub"):
             return None
         x, y = op.operands
         for position, (term, invariant) in enumerate(((x, y), (y, x))):
-            fixed = self.fixed(invariant)
-            end = self.moving(term, counter, depth - 1) if fixed is not None else None
+            fixed = self.invariant(invariant)
+            end = self.monotonic(term, counter, depth - 1) if fixed is not None else None
             if fixed is not None and end is not None:
                 return self.builder.emit(op.name, *((end, fixed) if position == 0 else (fixed, end)))
         return None
 
-    def multiplied(self, op: Op, counter: Value) -> Value | None:
+    def scaled(self, op: Op, counter: Value) -> Value | None:
         """Recompute the product of the induction variable and a loop-invariant factor; None if there is none."""
         for position, (term, invariant) in enumerate((op.operands, op.operands[::-1])):
-            factor = self.fixed(invariant) if self.is_counter(term) else None
+            factor = self.invariant(invariant) if self.is_induction(term) else None
             if factor is None:
                 continue
             if not is_constant(factor):
-                self.limit(factor)
+                self.require_below_limit(factor)
             elif abs(int(constant_of(factor))) >= LIMIT:
                 return None
-            self.limit(self.span())
+            self.require_below_limit(self.span())
             end = self.builder.cast(counter, INDEX)
             return self.builder.emit("mul", *((end, factor) if position == 0 else (factor, end)))
         return None
 
-    def is_counter(self, value: Value) -> bool:
+    def is_induction(self, value: Value) -> bool:
         """True if a value is the induction variable, possibly cast to an index."""
         op = value.op
         if op is not None and op.name == "cast" and value.type == INDEX:
             value = op.operands[0]
-        return value is self.counter
+        return value is self.induction
 
     def span(self) -> Value:
         """Return the distance from the induction variable's first to its last value."""
@@ -147,7 +147,7 @@ class Ends:
             self.distance = self.builder.emit("sub", *ends)
         return self.distance
 
-    def limit(self, value: Value) -> None:
+    def require_below_limit(self, value: Value) -> None:
         """Require a value to be in [0, LIMIT)."""
         if value not in self.limits:
             self.limits.append(value)

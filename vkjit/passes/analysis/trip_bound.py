@@ -162,7 +162,7 @@ class Intervals:
         self.local: Sequence[int] = function.attrs.get("local_size", (1, 1, 1))
         self.arguments: Sequence[int] = function.attrs.get("arg_index", range(len(function.params)))
         self.loops: dict[Region, Op] = {op.regions[0]: op for op in function.body.walk() if op.name == "for"}
-        self.known: dict[Value, Interval | None] = {}
+        self.intervals: dict[Value, Interval | None] = {}
         self.depth = 0
 
     def trips(self, loop: Op) -> TripBound | None:
@@ -199,13 +199,13 @@ class Intervals:
 
     def interval(self, value: Value) -> Interval | None:
         """Return the interval of an integer value, None if nothing is known."""
-        if value not in self.known:
-            self.known[value] = None
+        if value not in self.intervals:
+            self.intervals[value] = None
             self.depth += 1
             if self.depth < _MAX_DEPTH:
-                self.known[value] = self._find(value)
+                self.intervals[value] = self._find(value)
             self.depth -= 1
-        return self.known[value]
+        return self.intervals[value]
 
     def _find(self, value: Value) -> Interval | None:
         dtype = getattr(value.type, "dtype", None)

@@ -64,11 +64,11 @@ class Divergence:
             link = link.cause
 
 
-Found = Divergence | None
+OptionalDivergence = Divergence | None
 """A divergence, or None for what is uniform in the workgroup."""
 
 
-def _widest(*found: Found) -> Found:
+def _widest(*found: OptionalDivergence) -> OptionalDivergence:
     """Return the divergence with the highest level, the first of equals."""
     return max(found, key=lambda f: f.level if f is not None else 0, default=None)
 
@@ -77,9 +77,9 @@ def _widest(*found: Found) -> Found:
 class _Exits:
     """The divergences of the early exits in a piece of code, by kind of exit."""
 
-    returns: Found = None
-    breaks: Found = None
-    continues: Found = None
+    returns: OptionalDivergence = None
+    breaks: OptionalDivergence = None
+    continues: OptionalDivergence = None
 
     def add(self, other: _Exits) -> None:
         self.returns = _widest(self.returns, other.returns)
@@ -91,22 +91,22 @@ class _Exits:
 class Uniformity:
     """The analysis of one function in one calling context.
 
-    `found` holds the divergent values, `loops` the divergent loops, `calls` the analyses of the calls, `returned` the
-    divergences of the returned values, and `promises` the `assume_uniform`s of divergent values. `entry` is the
+    `divergences` holds the divergent values, `loops` the divergent loops, `calls` the analyses of the calls, `returned` the
+    divergences of the returned values, and `assumptions` the `assume_uniform`s of divergent values. `entry` is the
     divergence under which the function is called. With `checking`, walks also raise CompileError.
     """
 
     module: Module
     function: Function
-    found: dict[Value, Divergence] = field(default_factory=dict)
+    divergences: dict[Value, Divergence] = field(default_factory=dict)
     loops: dict[Op, Divergence] = field(default_factory=dict)
     calls: dict[Op, Uniformity] = field(default_factory=dict)
-    returned: list[Found] = field(default_factory=list)
+    returned: list[OptionalDivergence] = field(default_factory=list)
     others_written: bool = True
     checking: bool = False
     changed: bool = False
-    entry: Found = None
-    promises: dict[Op, Found] = field(default_factory=dict)
+    entry: OptionalDivergence = None
+    assumptions: dict[Op, OptionalDivergence] = field(default_factory=dict)
 
     @staticmethod
     def of(module: Module) -> Uniformity:
@@ -117,7 +117,7 @@ class Uniformity:
 
     def scope(self, value: Value) -> str | None:
         """Return the scope in which a value is uniform, "workgroup" or "subgroup"; None if it is divergent."""
-        divergence = self.found.get(value)
+        divergence = self.divergences.get(value)
         return ("workgroup", "subgroup", None)[divergence.level if divergence is not None else 0]
 
     def settle(self) -> None:
@@ -126,7 +126,7 @@ class Uniformity:
         while self.walk(None):
             pass
 
-    def walk(self, entry: Found) -> bool:
+    def walk(self, entry: OptionalDivergence) -> bool:
         """Walk the function once, called under the divergence `entry`. True if anything new was found."""
         self.changed = False
         self.entry = entry
@@ -135,22 +135,22 @@ class Uniformity:
 
     # -- results
 
-    def learn(self, value: Value, found: Found) -> None:
-        previous = self.found.get(value)
+    def learn(self, value: Value, found: OptionalDivergence) -> None:
+        previous = self.divergences.get(value)
         if found is not None and (previous is None or previous.level < found.level):
-            self.found[value] = found
+            self.divergences[value] = found
             self.changed = True
 
-    def operands(self, op: Op, values: Sequence[Value]) -> Found:
+    def operands(self, op: Op, values: Sequence[Value]) -> OptionalDivergence:
         """Return the divergence of a value that `op` computes from `values`, with their widest one as the cause."""
-        worst = _widest(*(self.found.get(v) for v in values))
+        worst = _widest(*(self.divergences.get(v) for v in values))
         if worst is None or worst.loc == op.loc:
             return worst
         return Divergence(worst.level, op.loc, COMPUTED, worst)
 
     # -- walking: `outer` is the divergence with which the innermost loop is entered, `inner` the one since its entry
 
-    def region(self, region: Region, outer: Found, inner: Found) -> _Exits:
+    def region(self, region: Region, outer: OptionalDivergence, inner: OptionalDivergence) -> _Exits:
         """Walk a region and return its divergent exits."""
         exits = _Exits()
         for op in region.ops:
@@ -160,7 +160,7 @@ class Uniformity:
                 inner = _widest(inner, op_exits.returns, op_exits.breaks, op_exits.continues)
         return exits
 
-    def operation(self, op: Op, outer: Found, inner: Found) -> _Exits | None:
+    def operation(self, op: Op, outer: OptionalDivergence, inner: OptionalDivergence) -> _Exits | None:
         if op.name == "if":
             return self.branch(op, outer, inner)
         if op.name in LOOPS:
@@ -178,28 +178,28 @@ class Uniformity:
                 self.learn(argument, elements)
             self.region(op.regions[0], elements, None)
         if op.name == "assume_uniform":
-            self.promise(op, _widest(inner, outer, self.entry))
+            self.record_assumption(op, _widest(inner, outer, self.entry))
         for result in op.results:
             self.learn(result, self.value(op))
         return None
 
-    def promise(self, op: Op, control: Found) -> None:
+    def record_assumption(self, op: Op, control: OptionalDivergence) -> None:
         """Record the divergence under which an `assume_uniform` is reached, unless its value is provably uniform."""
-        if op.operands[0] in self.found:
-            self.promises[op] = _widest(self.promises.get(op), control)
+        if op.operands[0] in self.divergences:
+            self.assumptions[op] = _widest(self.assumptions.get(op), control)
 
-    def promised(self) -> dict[Op, Found]:
+    def reached_assumptions(self) -> dict[Op, OptionalDivergence]:
         """Return the `assume_uniform`s of values that aren't provably uniform, callees included.
 
         They are mapped to the divergence under which they are reached.
         """
-        reached = dict(self.promises)
+        reached = dict(self.assumptions)
         for inner in self.calls.values():
-            for op, control in inner.promised().items():
+            for op, control in inner.reached_assumptions().items():
                 reached[op] = _widest(reached.get(op), control)
         return reached
 
-    def exit(self, op: Op, outer: Found, inner: Found) -> _Exits | None:
+    def exit(self, op: Op, outer: OptionalDivergence, inner: OptionalDivergence) -> _Exits | None:
         control = inner
         if op.name == "return":
             control = _widest(inner, outer)
@@ -212,8 +212,8 @@ class Uniformity:
         text = f"some invocations leave here with this `{op.name}`, the others go on without them"
         return _Exits(**{f"{op.name}s": Divergence(control.level, op.loc, text, control)})
 
-    def branch(self, op: Op, outer: Found, inner: Found) -> _Exits:
-        condition = self.found.get(op.operands[0])
+    def branch(self, op: Op, outer: OptionalDivergence, inner: OptionalDivergence) -> _Exits:
+        condition = self.divergences.get(op.operands[0])
         if condition is not None:
             condition = Divergence(condition.level, op.loc, "this condition differs", condition)
         exits = _Exits()
@@ -226,11 +226,11 @@ class Uniformity:
             self.learn(result, _widest(self.operands(op, values), None if same else condition))
         return exits
 
-    def loop(self, op: Op, control: Found) -> _Exits:
+    def loop(self, op: Op, control: OptionalDivergence) -> _Exits:
         first = 3 if op.name == "for" else 0
         body = op.regions[0]
         arguments = body.args[1 if first else 0 :]
-        trip_count = self.rounds(op) if first else None
+        trip_count = self.trip_count(op) if first else None
         for argument, initial in zip(arguments, op.operands[first:], strict=True):
             self.learn(argument, self.operands(op, [initial]))
         exits = self.region(body, _widest(control, trip_count, self.loops.get(op)), None)
@@ -239,10 +239,10 @@ class Uniformity:
         if exit_divergence is not None and (previous is None or previous.level < exit_divergence.level):
             self.loops[op] = exit_divergence
             self.changed = True
-        self.carry(op, arguments, exits, trip_count)
+        self.loop_carried(op, arguments, exits, trip_count)
         return _Exits(returns=exits.returns)
 
-    def rounds(self, op: Op) -> Found:
+    def trip_count(self, op: Op) -> OptionalDivergence:
         """Return the divergence of a `for`'s trip count; also analyze its induction variable."""
         self.learn(op.regions[0].args[0], self.operands(op, [op.operands[0], op.operands[2]]))
         bounds = self.operands(op, op.operands[:3])
@@ -250,7 +250,7 @@ class Uniformity:
             return None
         return Divergence(bounds.level, op.loc, "the number of rounds of this loop differs", bounds)
 
-    def carry(self, op: Op, arguments: list[Value], exits: _Exits, rounds: Found) -> None:
+    def loop_carried(self, op: Op, arguments: list[Value], exits: _Exits, trip_count: OptionalDivergence) -> None:
         """Analyze the loop-carried values and results of a loop (rule 4)."""
         for exit in exits_of(op.regions[0]):
             targets, differ = (op.results, exits.breaks) if exit.name == "break" else (arguments, exits.continues)
@@ -258,12 +258,12 @@ class Uniformity:
                 self.learn(target, _widest(self.operands(exit, [value]), None if value is target else differ))
         if op.name == "for":
             for result, argument in zip(op.results, arguments, strict=True):
-                self.learn(result, self.found.get(argument))
-        exit_divergence = _widest(rounds, exits.breaks, exits.returns)
+                self.learn(result, self.divergences.get(argument))
+        exit_divergence = _widest(trip_count, exits.breaks, exits.returns)
         for result in op.results:
             self.learn(result, exit_divergence)
 
-    def call(self, op: Op, control: Found) -> None:
+    def call(self, op: Op, control: OptionalDivergence) -> None:
         callee = self.module.functions[op.attrs["callee"]]
         inner = self.calls.get(op)
         if inner is None:
@@ -282,7 +282,7 @@ class Uniformity:
 
     # -- values
 
-    def value(self, op: Op) -> Found:
+    def value(self, op: Op) -> OptionalDivergence:
         """Return the divergence of an operation's results (rules 1 and 2)."""
         rule = OPS[op.name].uniformity
         if op.name.startswith("tile_"):
@@ -301,7 +301,7 @@ class Uniformity:
                 return None
         return Divergence(INVOCATION, op.loc, f"{_source_name(op)} differs between the invocations of a workgroup")
 
-    def load(self, op: Op) -> Found:
+    def load(self, op: Op) -> OptionalDivergence:
         array = origin(op.operands[0])
         index = self.operands(op, op.operands[1:])
         if index is not None:
@@ -367,7 +367,7 @@ def check_uniformity(module: Module) -> None:
     analysis.walk(None)
 
 
-def _check(analysis: Uniformity, op: Op, control: Found) -> None:
+def _check(analysis: Uniformity, op: Op, control: OptionalDivergence) -> None:
     if not OPS[op.name].convergent:
         return
     is_tile = op.name.startswith("tile_")
@@ -382,7 +382,7 @@ def _check(analysis: Uniformity, op: Op, control: Found) -> None:
         _check_matrix(analysis, op)
     if is_tile:
         _check_tile(analysis, op, allowed)
-    lane = analysis.found.get(op.operands[1]) if op.name == "sg_broadcast" else None
+    lane = analysis.divergences.get(op.operands[1]) if op.name == "sg_broadcast" else None
     if lane is not None and lane.level > allowed:
         raise _error("the lane of a broadcast has to be the same in the whole subgroup", op, lane, analysis)
 
@@ -396,7 +396,7 @@ def _check_tile(analysis: Uniformity, op: Op, allowed: int) -> None:
     """Check that tiles, indices and scalars of a tile operation are uniform in its scope."""
     scope = "subgroup" if allowed else "workgroup"
     for value in (*op.operands, *(v for region in op.regions for v in outer_values(region))):
-        why = analysis.found.get(value)
+        why = analysis.divergences.get(value)
         if why is not None and why.level > allowed:
             what = "the tile" if isinstance(value.type, Tile) else "a number that goes into an operation on a tile"
             raise _error(f"{what} has to be the same in the whole {scope}", op, why, analysis)
@@ -405,7 +405,7 @@ def _check_tile(analysis: Uniformity, op: Op, allowed: int) -> None:
 def _check_matrix(analysis: Uniformity, op: Op) -> None:
     """Check that matrices, indices and scalars of a matrix operation are uniform in the subgroup."""
     for operand in op.operands:
-        why = analysis.found.get(operand)
+        why = analysis.divergences.get(operand)
         if why is None or why.level <= SUBGROUP:
             continue
         if isinstance(operand.type, Matrix):

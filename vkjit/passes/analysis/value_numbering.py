@@ -13,7 +13,7 @@ from vkjit.ir.ops import OPS, Effect
 from vkjit.ir.rewrite import constant_of, is_constant
 from vkjit.ir.types import INDEX
 
-__all__ = ["Alike", "Sum"]
+__all__ = ["Sum", "ValueNumbers"]
 
 Sum = tuple[frozenset[tuple[int, int]], int]
 """(terms, constant): pairs of value number and coefficient, and what is added to them."""
@@ -22,7 +22,7 @@ _MAX_TERMS = 8
 
 
 @dataclass(slots=True)
-class Alike:
+class ValueNumbers:
     """Value numbers of one function, assigned on demand.
 
     `values` maps values to their numbers, `numbers` the key of a computation to its number.

@@ -11,7 +11,7 @@ from ..formulas.formats import format_of, is_nan
 from ..formulas.formula import Formula, Term
 from .remainder import REMAINDER_RULES
 
-__all__ = ["FLOAT_RULES", "LOOSE_RULES", "WHOLE_RULES", "copy_sign"]
+__all__ = ["FAST_MATH_RULES", "FLOAT_RULES", "ROUNDING_RULES", "copy_sign"]
 
 
 def copy_sign(magnitude: Term, sign: Term) -> Term:
@@ -59,12 +59,12 @@ def maximum(f: Formula, x: Term, y: Term) -> Term:
     return _min_or_max(f, x, y, "max")
 
 
-def loose_minimum(f: Formula, x: Term, y: Term) -> Term:
+def fast_minimum(f: Formula, x: Term, y: Term) -> Term:
     """Return the min: NaN propagates; of zeros with different signs, either one is returned."""
     return f.select(is_nan(x), x, f.select(x < y, x, y))
 
 
-def loose_maximum(f: Formula, x: Term, y: Term) -> Term:
+def fast_maximum(f: Formula, x: Term, y: Term) -> Term:
     """Return the max: NaN propagates; of zeros with different signs, either one is returned."""
     return f.select(is_nan(x), x, f.select(x > y, x, y))
 
@@ -108,8 +108,8 @@ def _rounded(f: Formula, x: Term) -> Term:
     return copy_sign(f.select(size < 2.0**52, whole, size), x)
 
 
-WHOLE_RULES: dict[OpName, Callable[..., Term]] = {"trunc": _truncated, "round": _rounded}
+ROUNDING_RULES: dict[OpName, Callable[..., Term]] = {"trunc": _truncated, "round": _rounded}
 """Rules for f64 on drivers that round f64 values to integers as f32 (quirk `far_whole_numbers`)."""
 
-LOOSE_RULES: dict[OpName, Callable[..., Term]] = {"min": loose_minimum, "max": loose_maximum}
+FAST_MATH_RULES: dict[OpName, Callable[..., Term]] = {"min": fast_minimum, "max": fast_maximum}
 """Rules that override `FLOAT_RULES` in kernels with `fast_math`."""

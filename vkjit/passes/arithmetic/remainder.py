@@ -62,10 +62,10 @@ def _significand(f: Formula, x: Term) -> tuple[Term, Term]:
     return f.select(normal, fraction | (1 << fmt.mantissa), fraction), f.select(normal, exponent, 1)
 
 
-def _long_division(f: Formula, x: Term, y: Term, far: Term | None) -> Term:
+def _long_division(f: Formula, x: Term, y: Term, only_y_scaled: Term | None) -> Term:
     """Return the remainder by integer division, `64 - digits` bits of the quotient at a time.
 
-    Where `far` is true, x is scaled by the power of two that y has been scaled by (see `_Pair`).
+    Where `only_y_scaled` is true, x is scaled by the power of two that y has been scaled by (see `_Pair`).
     """
     fmt = format_of(x)
     step = 64 - fmt.digits
@@ -73,8 +73,8 @@ def _long_division(f: Formula, x: Term, y: Term, far: Term | None) -> Term:
     (top, x_exponent), (divisor, y_exponent) = _significand(f, x), _significand(f, y)
     divisor = f.select(divisor.equals(0), 1, divisor)
     remainder, bits_left = f.call("urem_raw", top, divisor), x_exponent - y_exponent
-    if far is not None:
-        bits_left = bits_left + f.select(far, f.term(_scale_exponent(fmt), bits_left.dtype), 0)
+    if only_y_scaled is not None:
+        bits_left = bits_left + f.select(only_y_scaled, f.term(_scale_exponent(fmt), bits_left.dtype), 0)
     if steps <= 8:
         for _ in range(steps):
             shift = f.select(bits_left < step, bits_left, step)
@@ -87,9 +87,9 @@ def _long_division(f: Formula, x: Term, y: Term, far: Term | None) -> Term:
     return value * power_of_two(half, x.dtype) * power_of_two(scale - half, x.dtype)
 
 
-def _division_loop(f: Formula, rest: Term, left: Term, divisor: Term, step: int, rounds: int) -> Term:
-    build, word = f.builder, rest.value.type
-    bounds = [build.const(n, dtypes.i32) for n in (0, rounds, 1)]
+def _division_loop(f: Formula, remainder: Term, left: Term, divisor: Term, step: int, steps: int) -> Term:
+    build, word = f.builder, remainder.value.type
+    bounds = [build.const(n, dtypes.i32) for n in (0, steps, 1)]
     body = Region([bounds[0].type, word, word], ["round", "rest", "left"])
     with build.at(body):
         _, inner, bits_left = (f.term(value) for value in body.args)
@@ -100,11 +100,11 @@ def _division_loop(f: Formula, rest: Term, left: Term, divisor: Term, step: int,
             build.op("yield")
         shift = f.select(bits_left < step, bits_left, step)
         build.op("continue", f.call("urem_raw", inner << shift, divisor).value, (bits_left - shift).value)
-    return f.term(build.op("for", *bounds, rest.value, left.value, types=[word, word], regions=[body]).results[0])
+    return f.term(build.op("for", *bounds, remainder.value, left.value, types=[word, word], regions=[body]).results[0])
 
 
-def _magnitude_remainder(f: Formula, x: Term, y: Term, far: Term | None) -> Term:
-    """Return x mod y for non-negative values, NaN if it is undefined. For `far`, see `_Pair`."""
+def _magnitude_remainder(f: Formula, x: Term, y: Term, only_y_scaled: Term | None) -> Term:
+    """Return x mod y for non-negative values, NaN if it is undefined. For `only_y_scaled`, see `_Pair`."""
     fmt = format_of(x)
     number = y.constant
     if number is not None and math.isfinite(number) and math.frexp(number)[0] == 0.5 and 2.0**-60 < number < 2.0**60:
@@ -112,7 +112,9 @@ def _magnitude_remainder(f: Formula, x: Term, y: Term, far: Term | None) -> Term
         remainder = f.select(x < number * 2.0**fmt.digits, small_quotient_remainder, 0.0)
     else:
         is_short = x < y * 2.0 ** (fmt.digits - 2)
-        (long_remainder,) = f.branch(is_short, lambda: [f.term(0.0, x.dtype)], lambda: [_long_division(f, x, y, far)])
+        (long_remainder,) = f.branch(
+            is_short, lambda: [f.term(0.0, x.dtype)], lambda: [_long_division(f, x, y, only_y_scaled)]
+        )
         remainder = f.select(x < y, x, f.select(is_short, _short_division(f, x, y), long_remainder))
     valid = (x.bits() < fmt.infinity_bits) & ((y.bits() - 1) < fmt.infinity_bits)
     return f.select(valid, remainder, math.nan)
@@ -122,17 +124,17 @@ def _magnitude_remainder(f: Formula, x: Term, y: Term, far: Term | None) -> Term
 class _Pair:
     """Dividend and divisor, scaled by a power of two if the remainder may be subnormal, which devices may flush to 0.
 
-    `back` undoes the scaling. `far` is true where only the divisor is scaled, as the dividend would overflow. Both are
-    None if no scaling is necessary.
+    `inverse_scale` undoes the scaling. `only_y_scaled` is true where only the divisor is scaled, as the dividend
+    would overflow. Both are None if no scaling is necessary.
     """
 
     x: Term
     y: Term
-    back: Term | None = None
-    far: Term | None = None
+    inverse_scale: Term | None = None
+    only_y_scaled: Term | None = None
 
-    def lowered(self, value: Term) -> Term:
-        return value if self.back is None else value * self.back
+    def unscaled(self, value: Term) -> Term:
+        return value if self.inverse_scale is None else value * self.inverse_scale
 
 
 def _scaled_pair(f: Formula, x: Term, y: Term) -> _Pair:
@@ -157,11 +159,11 @@ def _scale_exponent(fmt: FloatFormat) -> int:
 def truncrem(f: Formula, x: Term, y: Term) -> Term:
     """Return C's fmod: exact, with the dividend's sign."""
     pair = _scaled_pair(f, x, y)
-    return pair.lowered(_signed_remainder(f, pair))
+    return pair.unscaled(_signed_remainder(f, pair))
 
 
 def _signed_remainder(f: Formula, pair: _Pair) -> Term:
-    return _with_sign_of(_magnitude_remainder(f, pair.x.abs(), _absolute(f, pair.y), pair.far), pair.x)
+    return _with_sign_of(_magnitude_remainder(f, pair.x.abs(), _absolute(f, pair.y), pair.only_y_scaled), pair.x)
 
 
 def _absolute(f: Formula, y: Term) -> Term:
@@ -194,7 +196,7 @@ def floormod(f: Formula, x: Term, y: Term) -> Term:
     remainder = _signed_remainder(f, pair)
     moved = f.select(_signs_differ(remainder, y), remainder + pair.y, remainder)
     zero = f.term(0.0, x.dtype)
-    return pair.lowered(f.select(_is_zero(remainder), _with_sign_of(zero, y), moved))
+    return pair.unscaled(f.select(_is_zero(remainder), _with_sign_of(zero, y), moved))
 
 
 def floordiv(f: Formula, x: Term, y: Term) -> Term:
@@ -203,7 +205,9 @@ def floordiv(f: Formula, x: Term, y: Term) -> Term:
     remainder = _signed_remainder(f, pair)
     plain = x / y
     whole = (pair.x - remainder) / pair.y
-    whole = whole if pair.far is None else f.select(pair.far, plain, whole)  # too large for the remainder to matter
+    whole = (
+        whole if pair.only_y_scaled is None else f.select(pair.only_y_scaled, plain, whole)
+    )  # too large for the remainder to matter
     lower = ~_is_zero(remainder) & _signs_differ(remainder, y)
     whole = f.select(lower, whole - 1.0, whole)
     floor = f.call("floor", whole)

@@ -30,7 +30,7 @@ Number = bool | int | float
 
 _UNSIGNED: dict[int, DType] = {8: dtypes.u8, 16: dtypes.u16, 32: dtypes.u32, 64: dtypes.u64}
 _SIGNED: dict[int, DType] = {8: dtypes.i8, 16: dtypes.i16, 32: dtypes.i32, 64: dtypes.i64}
-Side = Callable[[], Sequence["Term"]]
+RegionBuilder = Callable[[], Sequence["Term"]]
 """Builds one region of a branch and returns its results."""
 
 _ROUNDED: frozenset[OpName] = frozenset({"add", "sub", "mul", "div"})
@@ -196,7 +196,7 @@ class Formula:
             result = result * x + number
         return result
 
-    def branch(self, condition: Term, yes: Side, no: Side) -> list[Term]:
+    def branch(self, condition: Term, yes: RegionBuilder, no: RegionBuilder) -> list[Term]:
         """Emit an `if` whose regions `yes` and `no` build; return its results."""
         sides: list[tuple[Region, Sequence[Term]]] = []
         for build in (yes, no):

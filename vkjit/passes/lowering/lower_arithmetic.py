@@ -21,10 +21,10 @@ from vkjit.ir.types import Scalar, Vector
 from ..arithmetic.bits import BIT_RULES, absolute
 from ..arithmetic.conversion import conversion_rule
 from ..arithmetic.division import INTEGER_RULES
-from ..arithmetic.floats import FLOAT_RULES, LOOSE_RULES, WHOLE_RULES, multiply_add
+from ..arithmetic.floats import FAST_MATH_RULES, FLOAT_RULES, ROUNDING_RULES, multiply_add
 from ..formulas.expansion import Rule, expand
 from ..formulas.formula import Formula, Term
-from ..math.roots import rounded_root
+from ..math.roots import rounded_square_root
 
 __all__ = ["LowerArithmetic"]
 
@@ -33,12 +33,13 @@ __all__ = ["LowerArithmetic"]
 class LowerArithmetic:
     """Lower arithmetic in place.
 
-    `native` names float operations that the back end implements itself. `rounded_root` is True if its f32 square root
-    is correctly rounded, which strict kernels need, and `whole_numbers` if it rounds f64 values to integers correctly.
+    `native`: float operations that the back end provides. `correctly_rounded_sqrt`: True if the back end's f32 square
+    root is correctly rounded, which strict kernels need. `whole_numbers`: True if it rounds f64 values to integers
+    correctly.
     """
 
     native: frozenset[OpName] = frozenset()
-    rounded_root: bool = True
+    correctly_rounded_sqrt: bool = True
     whole_numbers: bool = True
 
     name: ClassVar[str] = "lower_arithmetic"
@@ -71,12 +72,12 @@ def _choose(device: LowerArithmetic, function: Function, op: Op) -> Rule | None:
             return multiply_add
         # LLVM would compute the f16 operation in f64
         return partial(_through_f32, "fma") if native and element is dtypes.f16 else None
-    if element is dtypes.f64 and op.name in WHOLE_RULES and not device.whole_numbers:
-        return WHOLE_RULES[op.name]
-    if op.name == "sqrt" and not device.rounded_root and function.attrs.get("strict"):
-        roots: dict[DType, Rule] = {dtypes.f32: rounded_root, dtypes.f16: partial(_through_f32, "sqrt")}
+    if element is dtypes.f64 and op.name in ROUNDING_RULES and not device.whole_numbers:
+        return ROUNDING_RULES[op.name]
+    if op.name == "sqrt" and not device.correctly_rounded_sqrt and function.attrs.get("strict"):
+        roots: dict[DType, Rule] = {dtypes.f32: rounded_square_root, dtypes.f16: partial(_through_f32, "sqrt")}
         return roots.get(element)
-    rules = FLOAT_RULES | LOOSE_RULES if function.attrs.get("fast_math") else FLOAT_RULES
+    rules = FLOAT_RULES | FAST_MATH_RULES if function.attrs.get("fast_math") else FLOAT_RULES
     rule = rules.get(op.name) if op.name not in native else None
     narrow = element is dtypes.f16 and rule is not None and op.name != "truncdiv"
     return partial(_through_f32, op.name) if narrow else rule

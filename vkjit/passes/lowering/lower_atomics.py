@@ -33,7 +33,7 @@ __all__ = ["LowerAtomics"]
 
 @dataclass(frozen=True, slots=True)
 class LowerAtomics:
-    """Lower float atomics; `features` are those of `DeviceCaps`."""
+    """Lower float atomics; `features` are the device's features, as in `DeviceCaps.features`."""
 
     name: ClassVar[str] = "lower_atomics"
     features: frozenset[str]

@@ -146,14 +146,14 @@ class _Lowering:
             normals = self.poison(ending.normals, builder)
             builder.op("yield", *normals, builder.const(True, BOOL), *values)
 
-    def ended(self, results: Sequence[Value], ending: _Ending, builder: Builder) -> None:
+    def terminate(self, results: Sequence[Value], ending: _Ending, builder: Builder) -> None:
         """Emit the terminator of a region whose last `if` has produced all its operands."""
         builder.op("return" if ending.form == "function" else "yield", *results)
 
     def poison(self, types: Sequence[Type], builder: Builder) -> list[Value]:
         return [builder.emit("poison", type=type) for type in types]
 
-    def structured(self, op: Op, rest: Sequence[Op], ending: _Ending, builder: Builder) -> None:
+    def structured(self, op: Op, following: Sequence[Op], ending: _Ending, builder: Builder) -> None:
         """Lower a returning operation and the operations that follow it in its region."""
         going_on = completes(op)
         if op.name in LOOPS:
@@ -161,27 +161,29 @@ class _Lowering:
             if not going_on:
                 self.returned(values, ending, builder)
             else:
-                self.guarded(flag, values, rest, ending, builder)
+                self.guarded(flag, values, following, ending, builder)
             return
         yielding = [region for region in op.regions if region.terminator.name == "yield"]
         if len(yielding) == 2:
             flag, values = self.both_yield(op, builder)
-            self.guarded(flag, values, rest, ending, builder)
+            self.guarded(flag, values, following, ending, builder)
         else:
-            self.absorb(op, yielding, rest, ending, builder)
+            self.absorb(op, yielding, following, ending, builder)
 
-    def absorb(self, op: Op, yielding: list[Region], rest: Sequence[Op], ending: _Ending, builder: Builder) -> None:
+    def absorb(
+        self, op: Op, yielding: list[Region], following: Sequence[Op], ending: _Ending, builder: Builder
+    ) -> None:
         """Lower an `if` of which at most one region continues: the code after it moves into that region."""
         for region in op.regions:
             source, region.ops = region.ops, []
             if region in yielding:
                 self.replaced.update(zip(op.results, source[-1].operands, strict=True))
-                source = [*source[:-1], *rest]
+                source = [*source[:-1], *following]
             self.sequence(source, ending.inner, region)
         types = [*ending.normals, BOOL, *self.types] if ending.form == "state" else self.types
         op.results = [Value(type, op, number) for number, type in enumerate(types)]
         builder.region.ops.append(op)
-        self.ended(op.results, ending, builder)
+        self.terminate(op.results, ending, builder)
 
     def both_yield(self, op: Op, builder: Builder) -> tuple[Value, list[Value]]:
         """Lower an `if` whose regions both may continue, with returns nested deeper.
@@ -195,9 +197,11 @@ class _Lowering:
         builder.region.ops.append(op)
         return self.extend_results(op)
 
-    def guarded(self, flag: Value, values: list[Value], rest: Sequence[Op], ending: _Ending, builder: Builder) -> None:
+    def guarded(
+        self, flag: Value, values: list[Value], following: Sequence[Op], ending: _Ending, builder: Builder
+    ) -> None:
         """Guard the operations after one that may have returned: they run only if the flag is false."""
-        last = rest[0]
+        last = following[0]
         if ending.form == "state" and last.name == "yield":
             builder.op("yield", *last.operands, flag, *values)
             return
@@ -207,10 +211,10 @@ class _Lowering:
         leave, stay = Region(), Region()
         inner = ending.inner
         self.returned(values, inner, Builder(leave, builder.loc))
-        self.sequence(rest, inner, stay)
+        self.sequence(following, inner, stay)
         types = [*ending.normals, BOOL, *self.types] if ending.form == "state" else list(self.types)
         branch = builder.op("if", flag, types=types, regions=[leave, stay])
-        self.ended(branch.results, ending, builder)
+        self.terminate(branch.results, ending, builder)
 
     def extend_results(self, op: Op) -> tuple[Value, list[Value]]:
         """Add the flag and the returned values to the results of an operation, and return them."""

@@ -57,8 +57,8 @@ MATH_RULES: dict[OpName, Rule] = {
 class LowerMath:
     """Expand mathematical functions in place.
 
-    `native` names f32 functions that the back end implements itself as accurately; kernels with `strict` don't use
-    them. `branches` is True if lanes are known to reconverge after a branch; small angles then take a fast path.
+    `native`: f32 functions that the back end provides with at least the accuracy of the expansion; strict kernels don't
+    use them. `branches` is True if lanes are known to reconverge after a branch; small angles then take a fast path.
     """
 
     native: frozenset[OpName] = frozenset()
@@ -103,9 +103,9 @@ def _fast_log10(f: Formula, x: Term) -> Term:
 
 
 _BRANCHING: dict[OpName, Rule] = {
-    "sin": partial(circular.sin, near=True),
-    "cos": partial(circular.cos, near=True),
-    "tan": partial(circular.tan, near=True),
+    "sin": partial(circular.sin, fast_path=True),
+    "cos": partial(circular.cos, fast_path=True),
+    "tan": partial(circular.tan, fast_path=True),
 }
 """Rules with a branch for the fast path."""
 

@@ -1,6 +1,6 @@
 """sin, cos and tan for all arguments: argument reduction modulo pi/2, then polynomials (f32 and f64).
 
-Fast path, for f32 below 512 if branches are cheap (`near`), by Cody-Waite reduction: multiples of pi/2 are subtracted
+Fast path, for f32 below 512 if branches are cheap (`fast_path`), by Cody-Waite reduction: multiples of pi/2 are subtracted
 in parts of 15 bits, whose products with the number of quadrants are exact, and rounding errors of the sums are
 compensated. The reduced argument is accurate to 2**-60.
 
@@ -130,10 +130,10 @@ def _cosine(f: Formula, high: Term, low: Term, square: Term) -> Term:
     return rounded + (correction + (square * square * f.polynomial(square, tables_of(high).cos) - high * low))
 
 
-def _sine_and_cosine(f: Formula, x: Term, near: bool) -> tuple[Term, Term, Term]:
+def _sine_and_cosine(f: Formula, x: Term, fast_path: bool) -> tuple[Term, Term, Term]:
     """Return the quadrant of |x|, and the sine and cosine of the reduced argument."""
     magnitude = x.abs()
-    if near and x.dtype is dtypes.f32:
+    if fast_path and x.dtype is dtypes.f32:
         quadrant, high, low = f.branch(
             magnitude < _FAST_PATH_LIMIT, lambda: _reduced_fast(f, magnitude), lambda: _reduced(f, magnitude)
         )
@@ -159,28 +159,28 @@ def _sign(x: Term) -> Term:
     return (x.bits() >> (x.dtype.bits - 1)).cast(dtypes.u32)
 
 
-def _sine_of(f: Formula, x: Term, turn: int, near: bool) -> Term:
-    """Return sin(|x| + turn pi/2), with the sign flipped for negative x if `turn` is 0."""
-    quadrant, sine, cosine = _sine_and_cosine(f, x, near)
-    quadrant = quadrant + turn if turn else quadrant
+def _sine_of(f: Formula, x: Term, quarter_turns: int, fast_path: bool) -> Term:
+    """Return sin(|x| + quarter_turns pi/2), with the sign flipped for negative x if `quarter_turns` is 0."""
+    quadrant, sine, cosine = _sine_and_cosine(f, x, fast_path)
+    quadrant = quadrant + quarter_turns if quarter_turns else quadrant
     value = f.select((quadrant & 1).differs(0), cosine, sine)
     minus = quadrant >> 1
-    return _signed(f, x, value, minus if turn else minus ^ _sign(x))
+    return _signed(f, x, value, minus if quarter_turns else minus ^ _sign(x))
 
 
-def sin(f: Formula, x: Term, *, near: bool = False) -> Term:
-    """Return the sine, NaN for infinities; `near` enables the fast path."""
-    return _sine_of(f, x, 0, near)
+def sin(f: Formula, x: Term, *, fast_path: bool = False) -> Term:
+    """Return the sine, NaN for infinities; `fast_path` enables the fast path."""
+    return _sine_of(f, x, 0, fast_path)
 
 
-def cos(f: Formula, x: Term, *, near: bool = False) -> Term:
-    """Return the cosine, NaN for infinities; `near` enables the fast path."""
-    return _sine_of(f, x, 1, near)
+def cos(f: Formula, x: Term, *, fast_path: bool = False) -> Term:
+    """Return the cosine, NaN for infinities; `fast_path` enables the fast path."""
+    return _sine_of(f, x, 1, fast_path)
 
 
-def tan(f: Formula, x: Term, *, near: bool = False) -> Term:
-    """Return the tangent: sine / cosine, or -cosine / sine in odd quadrants; `near` enables the fast path."""
-    quadrant, sine, cosine = _sine_and_cosine(f, x, near)
+def tan(f: Formula, x: Term, *, fast_path: bool = False) -> Term:
+    """Return the tangent: sine / cosine, or -cosine / sine in odd quadrants; `fast_path` enables the fast path."""
+    quadrant, sine, cosine = _sine_and_cosine(f, x, fast_path)
     odd = (quadrant & 1).differs(0)
     value = f.select(odd, cosine, sine) / f.select(odd, sine, cosine)
     return _signed(f, x, value, quadrant ^ _sign(x))

@@ -38,12 +38,12 @@ def _reduced(f: Formula, x: Term) -> tuple[Term, Term, Term]:
         return k, r, (high - r) - low
 
 
-def exp_scaled(f: Formula, x: Term, doublings: int = 0) -> Term:
-    """Return exp(x) * 2**doublings."""
+def exp_scaled(f: Formula, x: Term, exponent_offset: int = 0) -> Term:
+    """Return exp(x) * 2**exponent_offset."""
     fmt = format_of(x)
     k, r, correction = _reduced(f, clamp(f, x, *_limits(x)))
     body = 1.0 + (r + (r * r * f.polynomial(r, tables_of(x).exp) + correction))
-    return scale(body, k.raw_cast(fmt.signed) + doublings)
+    return scale(body, k.raw_cast(fmt.signed) + exponent_offset)
 
 
 def exp(f: Formula, x: Term) -> Term:

@@ -10,7 +10,7 @@ from ..formulas.formats import format_of, is_nan
 from ..formulas.formula import Formula, Term
 from .exponential import exp_scaled, expm1
 from .logarithm import log_of_sum, two_sum
-from .roots import root
+from .roots import square_root
 from .tables import tables_of
 
 __all__ = ["acosh", "asinh", "atanh", "cosh", "sinh", "tanh"]
@@ -54,7 +54,7 @@ def asinh(f: Formula, x: Term) -> Term:
     """Return asinh: log(1 + |x| + x*x / (1 + sqrt(1 + x*x))), with the sign of x."""
     magnitude = x.abs()
     square = x * x
-    beyond = magnitude + square / (1.0 + root(f, 1.0 + square))
+    beyond = magnitude + square / (1.0 + square_root(f, 1.0 + square))
     result = _log_of_one_plus(f, magnitude, beyond)
     tiny = magnitude < 2.0 ** -(format_of(x).digits // 2 + 1)
     return f.select(tiny, x, copy_sign(result, x))
@@ -65,7 +65,7 @@ def acosh(f: Formula, x: Term) -> Term:
     t = x - 1.0
     inside = x >= 1.0
     safe = f.select(inside, t, 0.0)
-    beyond = safe + root(f, 2.0 * safe + safe * safe)
+    beyond = safe + square_root(f, 2.0 * safe + safe * safe)
     return f.select(inside, _log_of_one_plus(f, x, beyond), math.nan)
 
 

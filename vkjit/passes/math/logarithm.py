@@ -67,14 +67,14 @@ def log(f: Formula, x: Term) -> Term:
     return _domain(f, x, _natural(f, k.raw_cast(x.dtype), m - 1.0))
 
 
-def log_of_sum(f: Formula, high: Term, low: Term, doublings: Term | int = 0) -> Term:
-    """Return log(high + low) + doublings ln 2, for `high` >= 2**-digits and `low` less than one ULP of `high`."""
+def log_of_sum(f: Formula, high: Term, low: Term, exponent_offset: Term | int = 0) -> Term:
+    """Return log(high + low) + exponent_offset ln 2, for `high` >= 2**-digits and `low` less than one ULP of `high`."""
     fmt = format_of(high)
     k, m = reduced(f, high)
     shift = power_of_two(-f.call("min", k, f.term(fmt.digits * 2, fmt.signed)), high.dtype)
     with f.exact():
         g = (m - 1.0) + low * shift
-    return _natural(f, (k + doublings).raw_cast(high.dtype), g)
+    return _natural(f, (k + exponent_offset).raw_cast(high.dtype), g)
 
 
 def log1p(f: Formula, x: Term) -> Term:

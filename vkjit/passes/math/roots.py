@@ -1,4 +1,4 @@
-"""Square roots that don't rely on the device's rounding, rsqrt and hypot (f32 and f64; `rounded_root` only f32)."""
+"""Square roots that don't rely on the device's rounding, rsqrt and hypot (f32 and f64; `rounded_square_root` only f32)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import math
 from ..formulas.formats import format_of, half_precision_part, is_nan
 from ..formulas.formula import Formula, Term
 
-__all__ = ["hypot", "root", "rounded_root", "rsqrt"]
+__all__ = ["hypot", "rounded_square_root", "rsqrt", "square_root"]
 
 
-def root(f: Formula, x: Term) -> Term:
+def square_root(f: Formula, x: Term) -> Term:
     """Return the square root within one ULP, for non-negative x that isn't near the ends of the exponent range."""
     first = f.call("sqrt", x)
     upper = half_precision_part(first)
@@ -29,7 +29,7 @@ def _residual(f: Formula, x: Term, root_of_x: Term) -> Term:
         return ((x - upper * upper) - 2.0 * (upper * lower)) - lower * lower
 
 
-def rounded_root(f: Formula, x: Term) -> Term:
+def rounded_square_root(f: Formula, x: Term) -> Term:
     """Return the correctly rounded square root, from a reciprocal square root within a few ULP.
 
     Let y be the approximation and u one ULP of it. As x, y * y and y * u are multiples of u * u, the root is greater
@@ -73,7 +73,7 @@ def hypot(f: Formula, x: Term, y: Term) -> Term:
     factor = f.select(high, down, f.select(low, up, f.term(1.0, x.dtype)))
     inverse_factor = f.select(high, 1.0 / down, f.select(low, 1.0 / up, f.term(1.0, x.dtype)))
     large, small = large * factor, small * factor
-    result = root(f, large * large + small * small) * inverse_factor
+    result = square_root(f, large * large + small * small) * inverse_factor
     infinite = first.equals(math.inf) | second.equals(math.inf)
     result = f.select(is_nan(x) | is_nan(y), math.nan, result)
     return f.select(infinite, math.inf, result)

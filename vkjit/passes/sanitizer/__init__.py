@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from .instrument import Sanitize
 from .layout import AccessSite, SanitizerPlan
-from .uniform_assumptions import DoubtPromises
+from .uniform_assumptions import MarkPromises
 
-__all__ = ["AccessSite", "DoubtPromises", "Sanitize", "SanitizerPlan"]
+__all__ = ["AccessSite", "MarkPromises", "Sanitize", "SanitizerPlan"]

@@ -19,7 +19,7 @@ from vkjit.ir.ops import OpName
 from vkjit.ir.rewrite import constant_of
 from vkjit.ir.types import Scalar
 
-__all__ = ["Ints", "Numbers"]
+__all__ = ["ConcreteValues", "Ints"]
 
 _MAX_ITERATIONS = 1 << 12
 """Limit on the iterations of the loops that are evaluated, times the invocations divided by 256."""
@@ -34,17 +34,17 @@ _FUNCTIONS: dict[OpName, Callable[..., Any]] = {
 
 
 @dataclass(slots=True)
-class Numbers:
+class ConcreteValues:
     """Values of integers for the iterations of the enclosing loops (first axis) and all invocations (second axis)."""
 
     local_size: tuple[int, int, int]
-    alone: bool = False
+    local_ids_unknown: bool = False
     """True if local ids are unknown."""
-    counters: dict[Value, Ints] = field(default_factory=dict)
-    rounds: int = 1
-    known: dict[Value, Ints | None] = field(default_factory=dict)
+    induction_variables: dict[Value, Ints] = field(default_factory=dict)
+    iterations: int = 1
+    cache: dict[Value, Ints | None] = field(default_factory=dict)
 
-    def entered(self, loop: Op) -> Numbers:
+    def inside_loop(self, loop: Op) -> ConcreteValues:
         """Return the state inside of a loop: with all its iterations if its bounds are constants; else its induction
         variable is unknown.
         """
@@ -53,15 +53,15 @@ class Numbers:
             return self
         count = max(0, -((bounds[0] - bounds[1]) // bounds[2]))
         invocations = self.local_size[0] * self.local_size[1] * self.local_size[2]
-        if not count or self.rounds * count * max(1, invocations // 256) > _MAX_ITERATIONS:
+        if not count or self.iterations * count * max(1, invocations // 256) > _MAX_ITERATIONS:
             return self
-        counters = {v: np.tile(values, (count, 1)) for v, values in self.counters.items()}
-        counters[loop.regions[0].args[0]] = np.repeat(np.arange(*bounds, dtype=np.int64), self.rounds)[:, None]
-        return Numbers(self.local_size, self.alone, counters, self.rounds * count)
+        counters = {v: np.tile(values, (count, 1)) for v, values in self.induction_variables.items()}
+        counters[loop.regions[0].args[0]] = np.repeat(np.arange(*bounds, dtype=np.int64), self.iterations)[:, None]
+        return ConcreteValues(self.local_size, self.local_ids_unknown, counters, self.iterations * count)
 
-    def has(self, loop: Op) -> bool:
+    def knows_loop(self, loop: Op) -> bool:
         """True if the iterations of a loop are known."""
-        return loop.regions[0].args[0] in self.counters
+        return loop.regions[0].args[0] in self.induction_variables
 
     def cells(self, shape: Sequence[int], indices: Sequence[Value]) -> Ints | None:
         """Return the elements of an array that are accessed, as offsets in C order; None if unknown, or if some are out
@@ -77,23 +77,23 @@ class Numbers:
 
     def of(self, value: Value) -> Ints | None:
         """Return the numbers of a value, or None if unknown."""
-        if value not in self.known:
+        if value not in self.cache:
             numbers = self._of(value)
             if numbers is not None and max(abs(int(numbers.min())), abs(int(numbers.max()))) > _MAX_MAGNITUDE:
                 numbers = None
-            self.known[value] = numbers
-        return self.known[value]
+            self.cache[value] = numbers
+        return self.cache[value]
 
     def _of(self, value: Value) -> Ints | None:
-        if value in self.counters:
-            return self.counters[value]
+        if value in self.induction_variables:
+            return self.induction_variables[value]
         op = value.op
         if op is None or not isinstance(value.type, Scalar) or not value.type.dtype.is_integer:
             return None
         if op.name == "const":
             return np.full((1, 1), op.attrs["value"], dtype=np.int64)
         if op.name == "local_id":
-            return None if self.alone else self._ids(op.attrs["dim"])
+            return None if self.local_ids_unknown else self._ids(op.attrs["dim"])
         if op.name == "cast" and value.type.dtype.bits >= 32:
             return self.of(op.operands[0])
         if op.name not in _FUNCTIONS or value.type.dtype.bits < 32:

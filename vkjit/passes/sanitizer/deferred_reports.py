@@ -5,7 +5,7 @@ variables for the values of its first report. At the end of the kernel, one loop
 
     for %k = 0, popcount(%todo), 1 (%todo) {
         select the site and values of the lowest bit of %todo
-        write its record (see `records`)
+        write its record (see `report_records`)
         continue %todo & (%todo - 1)
     }
 
@@ -25,7 +25,7 @@ from vkjit.ir.rewrite import constant_of, is_constant, rewrite_region
 from vkjit.ir.types import U32, Array, Scalar, Type
 
 from ..formulas.formula import Formula, Term
-from .report_records import Layouts, Records, reports_of, zero_of
+from .report_records import RecordLayouts, Records, reports_of, zero_of
 from .state import State
 
 __all__ = ["defer_records"]
@@ -40,7 +40,7 @@ def defer_records(state: State) -> None:
     reports = reports_of(state)
     if not reports:
         return
-    layouts, records = Layouts(state), Records(state)
+    layouts, records = RecordLayouts(state), Records(state)
     variables = _DeferredReports(state, layouts, reports)
 
     def rule(op: Op, builder: Builder) -> list[Value] | None:
@@ -105,7 +105,7 @@ class _Site:
     bit: int
     kept: list[tuple[Value, bool]]
 
-    def values(self, f: Formula, layouts: Layouts) -> list[Term]:
+    def values(self, f: Formula, layouts: RecordLayouts) -> list[Term]:
         """Load the kept values at the end of the kernel."""
         zero = f.builder.index(0)
         kept_values = [f.builder.emit("load", kept, zero) if is_variable else kept for kept, is_variable in self.kept]
@@ -119,7 +119,7 @@ class _Group:
     mask: Value
     places: list[_Site] = field(default_factory=list)
 
-    def write(self, f: Formula, layouts: Layouts, records: Records) -> None:
+    def write(self, f: Formula, layouts: RecordLayouts, records: Records) -> None:
         """Write the records of the sites that have reported."""
         builder = f.builder
         pending = f.term(builder.emit("load", self.mask, builder.index(0)))
@@ -157,7 +157,7 @@ def _first(f: Formula, conditions: list[Term], values: list[Term]) -> Term:
 class _DeferredReports:
     """The masks and variables of one kernel."""
 
-    def __init__(self, state: State, layouts: Layouts, reports: list[Op]) -> None:
+    def __init__(self, state: State, layouts: RecordLayouts, reports: list[Op]) -> None:
         self.state = state
         self.layouts = layouts
         self.groups: list[_Group] = []
@@ -190,7 +190,7 @@ class _DeferredReports:
         return array
 
     def note(self, op: Op, builder: Builder) -> None:
-        """Record a report; only the first one of a site keeps its values."""
+        """Set the bit of a report's site if its condition holds; store its values if it is the site's first report."""
         group, place = self.places[op]
         f, zero = Formula(builder), builder.index(0)
         condition = f.term(op.operands[0])

@@ -5,8 +5,8 @@ read have been written by stores that every invocation reaches; for a shared arr
 barrier between them and the reads. A store that is skipped because its index is out of bounds counts, as it is reported
 itself.
 
-Elements are tracked as sets of indices known at compile time (see `numbers`) and, for local arrays, as ranges of rows
-up to a bound known at the launch only (see `rows`): a loop may read what an earlier loop up to the same bound has
+Elements are tracked as sets of indices known at compile time (see `concrete_values`) and, for local arrays, as ranges of rows
+up to a bound known at the launch only (see `row_ranges`): a loop may read what an earlier loop up to the same bound has
 written. For a read at an unknown index the whole array has to be written.
 """
 
@@ -23,21 +23,21 @@ import numpy.typing as npt
 from vkjit.ir.core import Op, Region, Value
 from vkjit.ir.rewrite import exits_of
 
-from .concrete_values import Numbers
-from .row_ranges import Rows, rows_of_counter, rows_of_index
+from .concrete_values import ConcreteValues
+from .row_ranges import Rows, rows_of_index, rows_of_induction_variable
 from .shadow import Accesses, array_of
 
 __all__ = ["is_covered"]
 
 Mask = npt.NDArray[np.bool_]
 Place = tuple["Op | None", Region, int]
-"""(operation that contains the region, or None for the body; region; position in it of the operation that leads
-inwards)
+"""(operation that contains the region, or None for the kernel's body; region; index in the region of the operation, or
+of its ancestor)
 """
 
 
 def is_covered(accesses: Accesses, body: Region, local_size: tuple[int, int, int]) -> bool:
-    """True if all elements of an array that are read are known to be written before."""
+    """True if every load of an array is known to read only elements that have been written."""
     if accesses.atomics or not accesses.stores or not accesses.loads:
         return False
     if any(op.operands[0] is not accesses.root for op in accesses.all):
@@ -47,7 +47,7 @@ def is_covered(accesses: Accesses, body: Region, local_size: tuple[int, int, int
 
 
 def _places(body: Region) -> dict[Op, list[Place]]:
-    """Return the location of each operation, from the outermost region inwards."""
+    """Return, for each operation, the regions that contain it, outermost first."""
     places: dict[Op, list[Place]] = {}
 
     def visit(region: Region, owner: Op | None, outer: list[Place]) -> None:
@@ -81,21 +81,24 @@ class _Written:
 
 @dataclass(frozen=True, slots=True)
 class _Array:
-    """One array. `private`: a local array, of which each invocation has its own and has to write all of it. `start`: the values
-    known at the start of the kernel. `writers`: by region, the positions of operations that write, with what is written after each.
+    """An array and its definite writes.
+
+    `private`: True for a local array, which each invocation has to write on its own. `start`: the values known at the
+    start of the kernel. `writers`: for each region, the positions of its writing operations, each with everything that
+    the region has written up to and including it.
     """
 
     root: Value
     shape: tuple[int, ...]
     private: bool
-    start: Numbers
+    start: ConcreteValues
     writers: dict[Region, list[tuple[int, _Written]]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, root: Value, local_size: tuple[int, int, int]) -> _Array:
         kind = array_of(root)
         private = kind.space == "local"
-        start = Numbers((1, 1, 1), alone=True) if private else Numbers(local_size)
+        start = ConcreteValues((1, 1, 1), local_ids_unknown=True) if private else ConcreteValues(local_size)
         return cls(root, tuple(kind.shape or ()), private, start)
 
     def nothing(self) -> _Written:
@@ -128,22 +131,25 @@ class _Array:
             self.writers[region] = rows
         return self.writers[region]
 
-    def written(self, op: Op, numbers: Numbers, counter: Op | None = None) -> _Written | None:
-        """Return what an operation always writes, or None. `counter` is the loop whose rows are being counted, if any."""
+    def written(self, op: Op, numbers: ConcreteValues, counter: Op | None = None) -> _Written | None:
+        """Return what an operation always writes, or None.
+
+        `counter` is the enclosing loop of unknown extent whose induction variable indexes rows, if any.
+        """
         if op.name == "store" and op.operands[0] is self.root:
             return self.stored(op, numbers, counter)
         if op.name == "if":
             return self.chosen(op, numbers, counter)
         if op.name != "for" or any(leave is not op.regions[0].terminator for leave in exits_of(op.regions[0])):
             return None
-        inside = numbers.entered(op)
-        if inside.has(op):
+        inside = numbers.inside_loop(op)
+        if inside.knows_loop(op):
             return self.all_of(op.regions[0], inside, counter)
         if not self.private or counter is not None:
             return None
         return replace(self.all_of(op.regions[0], inside, op), cells=self.nothing().cells)
 
-    def chosen(self, branch: Op, numbers: Numbers, counter: Op | None) -> _Written | None:
+    def chosen(self, branch: Op, numbers: ConcreteValues, counter: Op | None) -> _Written | None:
         """Return what both sides of an `if` write, or None. A side that contains a report doesn't count."""
         sides = [region for region in branch.regions if not any(op.name == "report" for op in region.ops)]
         if not sides or (len(sides) > 1 and not self.private):
@@ -153,7 +159,7 @@ class _Array:
         each = [self.all_of(side, numbers, counter) for side in sides]
         return each[0] if len(each) == 1 else each[0] & each[1]
 
-    def all_of(self, region: Region, numbers: Numbers, counter: Op | None) -> _Written:
+    def all_of(self, region: Region, numbers: ConcreteValues, counter: Op | None) -> _Written:
         """Return what the operations of a region always write."""
         total = self.nothing()
         for op in region.ops:
@@ -162,13 +168,17 @@ class _Array:
                 total |= more
         return total
 
-    def stored(self, store: Op, numbers: Numbers, counter: Op | None) -> _Written:
+    def stored(self, store: Op, numbers: ConcreteValues, counter: Op | None) -> _Written:
         """Return what a store writes."""
         written, indices = self.nothing(), store.operands[1 : 1 + len(self.shape)]
         cells = numbers.cells(self.shape, indices)
         if cells is not None:
             written.cells[cells] = True
-        rows = None if counter is None or indices[0] is not counter.regions[0].args[0] else rows_of_counter(counter)
+        rows = (
+            None
+            if counter is None or indices[0] is not counter.regions[0].args[0]
+            else rows_of_induction_variable(counter)
+        )
         columns = numbers.cells(self.shape[1:], indices[1:])
         if rows is None or columns is None:
             return written
@@ -177,10 +187,10 @@ class _Array:
         return replace(written, rows=((rows, mask),))
 
     def reads(self, load: Op, known: _Written, chain: list[Place], local_size: tuple[int, int, int]) -> bool:
-        """True if everything that a load may read is known to be written."""
-        numbers = Numbers(local_size)
+        """True if the load is covered: all elements that it may read are in `known`, those written before it."""
+        numbers = ConcreteValues(local_size)
         for owner, _, _ in chain:
-            numbers = numbers if owner is None else numbers.entered(owner)
+            numbers = numbers if owner is None else numbers.inside_loop(owner)
         indices = load.operands[1 : 1 + len(self.shape)]
         cells = numbers.cells(self.shape, indices)
         if cells is not None and known.cells[cells].all():

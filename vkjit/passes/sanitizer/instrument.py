@@ -1,9 +1,10 @@
 """Instrumentation of kernels with the sanitizer's checks.
 
 Takes an inlined kernel in normal form whose attribute `sanitize` names checks and whose accesses are guarded
-(`bounds`). Adds hidden parameters after the user's, and code around accesses, barriers and arithmetic that writes a
-record for each site where something is wrong. The attribute `sanitizer_plan` tells the launch what to pass and how to
-read records. The kernel continues after a report, with the results that it would have without the sanitizer.
+(see `bounds_checks`). Adds hidden parameters after the user's, and code around accesses, barriers and arithmetic. The
+code writes a record for each source location at which a check fails. The attribute `sanitizer_plan` tells the launch
+what to pass and how to read records. The kernel continues after a report, with the results that it would have without
+the sanitizer.
 """
 
 from __future__ import annotations
@@ -16,22 +17,22 @@ from vkjit.ir.core import Module, Op, Region
 
 from .arithmetic import Arithmetic
 from .deferred_reports import defer_records
-from .loop_limit import Endless
+from .loop_limit import LoopLimit
 from .races import Races
 from .report_records import write_records
-from .shadow import ACCESSES, Tracking
+from .shadow import ACCESSES, ShadowMemory
 from .state import State
 from .uniform_assumptions import Promises
-from .uninitialized import Initialised
+from .uninitialized import UninitializedReads
 
 __all__ = ["Sanitize"]
 
 
 @dataclass(frozen=True, slots=True)
 class Sanitize:
-    """The sanitizer pass; kernels without the attribute `sanitize` stay as they are.
+    """The sanitizer pass; kernels without the attribute `sanitize` are unchanged.
 
-    `deferred`: write records at the end of the kernel (see the module `deferred`). `one_thread`: see `State`.
+    `deferred`: write records at the end of the kernel (see the module `deferred_reports`). `one_thread`: see `State`.
     `shared_bytes`: the shared memory available to a workgroup.
     """
 
@@ -45,12 +46,13 @@ class Sanitize:
         if not checks:
             return module
         state = State.of(module, checks, one_thread=self.one_thread)
-        tracking = Tracking(state)
+        tracking = ShadowMemory(state)
         state.plan.stores = tracking.written()
+        # Created even without the check "uniform": `finish` then has nothing to replace.
         promises = Promises(state)
         parts: list[Part] = []
         if state.has("uninitialised"):
-            parts.append(Initialised(state, tracking, self.shared_bytes))
+            parts.append(UninitializedReads(state, tracking, self.shared_bytes))
         if state.has("races"):
             parts.append(Races(state, tracking))
         if state.has("uniform"):
@@ -61,7 +63,7 @@ class Sanitize:
             _instrument(module.kernel.body, parts)
         promises.finish()
         if state.has("loops"):
-            Endless(state).run(module.kernel.body)
+            LoopLimit(state).run(module.kernel.body)
         (defer_records if self.deferred else write_records)(state)
         state.finish()
         return module

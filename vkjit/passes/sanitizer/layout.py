@@ -36,7 +36,7 @@ __all__ = [
 
 RECORD_WORDS = 32
 FIRST_VALUE = 2
-MOST_VALUES = (RECORD_WORDS - FIRST_VALUE) // 2
+MAX_VALUES = (RECORD_WORDS - FIRST_VALUE) // 2
 
 GROUP_BITS, LOCAL_BITS = 22, 10
 EPOCH_BITS, SITE_BITS, HASH_BITS = 12, 9, 11
@@ -67,9 +67,10 @@ class Hidden:
     """One hidden parameter.
 
     `role` is one of: "records"; "values" (the same memory as u64); "written" (u32 per cell: 1 if it has been written);
-    "shadow" (`planes` u64 per cell); "votes" (u64 per workgroup and promise); "votes_per_group"; "cells" (the number of
-    cells); "shared" (the first cell of shared arrays); "per_group" (the cells of a workgroup's shared arrays); "zero"
-    (0, unknown to the compiler); "base" (the first cell of array `arg`); "scale" (cells per element of array `arg`).
+    "shadow" (`planes` u64 per cell); "votes" (u64 per workgroup and checked `assume_uniform`); "votes_per_group";
+    "cells" (the number of cells); "shared" (the first cell of shared arrays); "per_group" (the cells of a workgroup's
+    shared arrays); "zero" (0, unknown to the compiler); "base" (the first cell of array `arg`); "scale" (cells per
+    element of array `arg`).
     """
 
     role: str

@@ -1,6 +1,6 @@
 """Detection of infinite loops: a `while` loop with too many iterations is reported and left.
 
-Each invocation counts the iterations of each `loop` from its entry. After `MOST_ROUNDS` iterations it reports and
+Each invocation counts the iterations of each `loop` from its entry. After `MAX_ITERATIONS` iterations it reports and
 leaves the loop, with zeros as the loop's results. A `for` always terminates.
 """
 
@@ -18,14 +18,14 @@ from ..formulas.formula import Formula
 from .report_records import zero_of
 from .state import State
 
-__all__ = ["MOST_ROUNDS", "Endless"]
+__all__ = ["MAX_ITERATIONS", "LoopLimit"]
 
-MOST_ROUNDS = 50_000
+MAX_ITERATIONS = 50_000
 """The maximum number of iterations: below the limit at which some drivers silently stop loops."""
 
 
 @dataclass(slots=True)
-class Endless:
+class LoopLimit:
     """Instrumentation of `loop` operations."""
 
     state: State
@@ -52,11 +52,11 @@ class Endless:
         iterations = f.term(head.emit("load", counter, head.index(0))) + 1
         head.op("store", counter, head.index(0), iterations.value)
         leave, stay = Region(), Region()
-        head.op("if", (iterations > MOST_ROUNDS).value, types=[], regions=[leave, stay])
+        head.op("if", (iterations > MAX_ITERATIONS).value, types=[], regions=[leave, stay])
         with head.at(stay):
             head.op("yield")
         with head.at(leave):
-            text = f"this loop went on after {MOST_ROUNDS:,} rounds of one invocation, and was left"
+            text = f"this loop went on after {MAX_ITERATIONS:,} rounds of one invocation, and was left"
             site = self.state.module.add_site(ReportSite("loops", op.loc, text))
             head.op("report", head.const(True, dtypes.boolean), site=site)
             head.op("break", *(head.const(zero_of(r.type), r.type) for r in op.results))

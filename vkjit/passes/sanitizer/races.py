@@ -3,7 +3,7 @@
 Happens-before holds between accesses of one invocation, and between accesses of one workgroup with a barrier between
 them. Workgroups are never ordered. Atomics don't race with each other, nor do writes of the same value.
 
-Each watched cell has shadow words (see `plan`): one for the last writer, and three each for reads, for atomics that
+Each watched cell has shadow words (see `layout`): one for the last writer, and three each for reads, for atomics that
 write, and for atomics that only read, as far as the kernel has them. An access compares itself with the words that it
 conflicts with, and records its own word::
 
@@ -18,7 +18,7 @@ least one conflict if there is any. Words are read and written by relaxed atomic
 that has stored a first word reads it again: if two invocations in lockstep store it, the one that was overwritten takes
 the second or third word.
 
-A read that repeats a read of the same invocation, source location and epoch isn't instrumented (see `repeated`), as
+A read that repeats a read of the same invocation, source location and epoch isn't instrumented (see `redundant_reads`), as
 writers find the first one.
 
 Kernels may synchronize by acquiring atomics, or by fences with atomics whose results are used; barriers don't show that
@@ -41,7 +41,7 @@ from ..analysis.alias import origin
 from ..formulas.formula import Formula, Term
 from .layout import EPOCH_BITS, HASH_BITS, LAST_EPOCH, LOCAL_BITS, SITE_BITS, AccessSite
 from .redundant_reads import repeated_reads
-from .shadow import Tracking, array_of
+from .shadow import ShadowMemory, array_of
 from .state import State, hidden_array
 
 __all__ = ["Races"]
@@ -61,35 +61,35 @@ _FACTOR = 0x9E3779B1
 class Races:
     """Instrumentation of accesses to watched arrays, with an epoch counter that barriers advance.
 
-    `planes` maps each kind of access except "write" to its first plane; `known` are the repeated reads.
+    `planes` maps each kind of access except "write" to its first plane; `repeated_reads` are the repeated reads.
     `ordered_groups` and `ordered_invocations` are True if atomics may order workgroups, or the invocations of one.
     """
 
     state: State
-    tracking: Tracking
+    tracking: ShadowMemory
     watched: set[Value] = field(default_factory=set)
     shared: bool = False
     planes: dict[str, int] = field(default_factory=dict)
-    barriers: bool = False
+    has_barriers: bool = False
     ordered_groups: bool = False
     ordered_invocations: bool = False
     epoch_array: Value | None = None
     sites: dict[AccessSite, int] = field(default_factory=dict)
     reported: dict[ReportSite, int] = field(default_factory=dict)
-    known: set[Op] = field(default_factory=set)
+    repeated_reads: set[Op] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        accesses = self.tracking.racing()
+        accesses = self.tracking.watched_for_races()
         self.watched = set(accesses)
         kinds = {_how(op) for a in accesses.values() for op in a.all} - {"write"}
         self.planes = {how: 1 + WORDS * number for number, how in enumerate(sorted(kinds))}
         ops = list(self.state.kernel.body.walk())
-        self.barriers = any(op.name == "barrier" for op in ops)
+        self.has_barriers = any(op.name == "barrier" for op in ops)
         self.ordered_groups, self.ordered_invocations = _synchronized(ops)
         if self.watched:
-            self.known = repeated_reads(self.state.kernel.body)
+            self.repeated_reads = repeated_reads(self.state.kernel.body)
             self.state.plan.planes = 1 + WORDS * len(self.planes)
-            if self.barriers:
+            if self.has_barriers:
                 self._count_epochs()
 
     def _count_epochs(self) -> None:
@@ -114,7 +114,7 @@ class Races:
     def before_access(self, op: Op, builder: Builder) -> None:
         """Compare an access with earlier ones, and record its word."""
         root = origin(op.operands[0])
-        if root not in self.watched or op in self.known:
+        if root not in self.watched or op in self.repeated_reads:
             return
         access = _Access(self, op, root, Formula(builder))
         if op.name == "store":
@@ -123,8 +123,8 @@ class Races:
             access.other()
 
     def me(self) -> Term:
-        """Return the invocation as the upper half of its shadow words."""
-        cache = self.state.known
+        """Return the upper half of the invocation's shadow words: the numbers of its workgroup and of itself in it."""
+        cache = self.state.cached_terms
         if "me" not in cache:
             group, local = self.state.group.cast(dtypes.u32), self.state.local.cast(dtypes.u32)
             cache["me"] = (group << LOCAL_BITS) | local
@@ -146,7 +146,7 @@ class Races:
 
 
 def _how(op: Op) -> str:
-    """Return the kind of an access, which determines its shadow words."""
+    """Return the kind of an access; each kind has its own shadow words."""
     return {"load": "read", "store": "write", "atomic_load": "atomic read"}.get(op.name, "atomic write")
 
 
@@ -176,7 +176,7 @@ class _Access:
         self.report()
 
     def other(self) -> None:
-        """Instrument any other access."""
+        """Instrument a read or an atomic access."""
         self.leave(self.races.planes[self.how], self.word(self.f.term(0, dtypes.u32)))
         self.compare(self.look(WRITER))
         for how in _CONFLICTS[self.how]:
@@ -228,9 +228,10 @@ class _Access:
         return self.f.term(self.f.builder.emit("load", self.shadow, self.place(plane)))
 
     def look_again(self, plane: int) -> Term:
-        """Return the current word, even if this invocation has just stored it.
+        """Load a word from memory, even if this invocation has just stored to it.
 
-        A plain load uses an offset that the compiler can't prove equal to that of the store.
+        A plain load uses an offset that the compiler can't prove equal to that of the store, so the stored value isn't
+        forwarded.
         """
         place = self.place(plane)
         if self.plain:
@@ -283,8 +284,10 @@ class _Access:
     # -- conflicts
 
     def compare(self, word: Term, *, differs: Term | None = None) -> None:
-        """Add the conflict with the access of a word, if there is one. `differs`: bits that are set where the written
-        values differ.
+        """Add the conflict with the access that a word describes, if there is one.
+
+        `differs` is given if both accesses are writes: the low HASH_BITS bits are the XOR of the hashes of their values.
+        They conflict only if it isn't 0.
         """
         who, low = (word >> 32).cast(dtypes.u32), word.cast(dtypes.u32)
         epoch = low >> _BELOW_EPOCH
@@ -294,10 +297,10 @@ class _Access:
         self.conflicts.append((unordered, word))
 
     def _unordered(self, who: Term, epoch: Term) -> Term:
-        """Return the condition that the access of a word isn't ordered before this one."""
+        """Return the condition that the access by `who` in `epoch` isn't ordered before this one."""
         races = self.races
         together = epoch.equals(self.epoch)  # never equal for cells without an access: epochs begin at 1
-        if races.barriers:
+        if races.has_barriers:
             together = together & self.epoch.differs(LAST_EPOCH)
         if races.ordered_invocations:
             together = self.f.term(False, dtypes.boolean)
@@ -325,7 +328,7 @@ class _Access:
 
 
 def _synchronized(ops: list[Op]) -> tuple[bool, bool]:
-    """Return whether atomics and fences may order accesses of different workgroups, and accesses within a workgroup."""
+    """Return two booleans: atomics or fences may order accesses of different workgroups; the same within a workgroup."""
     used = {value for op in ops for value in op.operands}
     atomics = [op for op in ops if op.name.startswith("atomic")]
     seen = [op for op in atomics if op.results and op.result in used]

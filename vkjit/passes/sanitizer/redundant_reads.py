@@ -2,7 +2,7 @@
 between.
 
 `repeated_reads` takes an inlined kernel in normal form. Indices are equal if they have the same value number (see
-`Alike`). Unrolled code has many such reads before it is simplified.
+`value_numbering`). Unrolled code has many such reads before it is simplified.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from vkjit.errors import Loc
 from vkjit.ir.core import Op, Region
 from vkjit.ir.rewrite import LOOPS
 
-from ..analysis.value_numbering import Alike
+from ..analysis.value_numbering import ValueNumbers
 
 __all__ = ["repeated_reads"]
 
@@ -32,7 +32,7 @@ def repeated_reads(body: Region) -> set[Op]:
 class _Finder:
     """A walk over the kernel; `found` are the repeated loads so far."""
 
-    alike: Alike = field(default_factory=Alike)
+    alike: ValueNumbers = field(default_factory=ValueNumbers)
     found: set[Op] = field(default_factory=set)
 
     def region(self, region: Region, seen: set[_Read]) -> None:
@@ -49,7 +49,7 @@ class _Finder:
                 self.inside(op, seen)
 
     def inside(self, op: Op, seen: set[_Read]) -> None:
-        """Visit the regions of an operation. Reads inside don't count after it, as they may not have run."""
+        """Visit the regions of an operation. Reads in them aren't added to `seen`, as they don't dominate what follows."""
         has_barrier = any(inner.name == "barrier" for region in op.regions for inner in region.walk())
         for region in op.regions:
             self.region(region, set() if has_barrier and op.name in LOOPS else set(seen))

@@ -5,9 +5,9 @@ Replaces `report %cond, values... {site}` for sites of a kind in `KINDS` by::
     if %cond { %old = atomic_cas %records, site * 32, 0, workgroup + 1
                if %old == 0 { store the invocation's number in the workgroup, and the values, after it } }
 
-The first invocation that reports a site claims its record; others don't change it. Values that the host knows, extents
-of arguments and constants, aren't stored. Software drivers run both sides of every branch; for them, `deferred` keeps
-reports until the end of the kernel.
+The first invocation that reports a site claims its record; others don't change it. Extents of arguments and integer
+constants are omitted from the record, because the host knows them. Software drivers run both sides of every branch; for
+them, the module `deferred_reports` writes the records at the end of the kernel.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from vkjit.ir.rewrite import constant_of, is_constant, rewrite_region
 from vkjit.ir.types import Scalar, Type, Vector
 
 from ..formulas.formula import Formula, Term
-from .layout import FIRST_VALUE, MOST_VALUES, RECORD_WORDS, HostValue
+from .layout import FIRST_VALUE, MAX_VALUES, RECORD_WORDS, HostValue
 from .state import State, hidden_array
 
-__all__ = ["KINDS", "Layouts", "Records", "reports_of", "write_records", "zero_of"]
+__all__ = ["KINDS", "RecordLayouts", "Records", "reports_of", "write_records", "zero_of"]
 
 KINDS = frozenset({
     "bounds", "zero_division", "race", "uninitialised", "fresh_shared", "overflow", "nan", "uniform", "loops",
@@ -35,8 +35,10 @@ KINDS = frozenset({
 
 
 _GATHERED = frozenset({"fresh_shared"})
-"""Kinds whose reports share one branch. Marks of local arrays mostly fold away one by one, which a common branch would
-prevent by using them.
+"""Kinds whose reports in straight-line code share one branch.
+
+Uninitialized reads of local arrays aren't included: most of their conditions fold to constants, and a shared branch
+would keep them all in use.
 """
 
 
@@ -47,7 +49,7 @@ def write_records(state: State) -> None:
     reports = set(reports_of(state))
     if not reports:
         return
-    layouts, records = Layouts(state), Records(state)
+    layouts, records = RecordLayouts(state), Records(state)
 
     def rule(op: Op, builder: Builder) -> list[Value] | None:
         if op not in reports:
@@ -102,23 +104,25 @@ def zero_of(kind: Type) -> bool | int | float:
     return False if dtype.kind == "bool" else 0.0 if dtype.is_float else 0
 
 
-class Layouts:
-    """The values that the record of each site stores. The others are known to the host: the same extent of an argument,
-    or the same integer, in all reports of the site.
+class RecordLayouts:
+    """The values that the record of each site stores.
+
+    A value is omitted if it is the same extent of an argument, or the same integer constant, in all reports of the
+    site: the plan then tells the host what it is.
     """
 
     def __init__(self, state: State) -> None:
         self.state = state
         self.known: dict[int, list[HostValue | None]] = {}
         for op in reports_of(state):
-            values = [self._host_value(value) for value in op.operands[1 : 1 + MOST_VALUES]]
+            values = [self._host_value(value) for value in op.operands[1 : 1 + MAX_VALUES]]
             before = self.known.setdefault(op.attrs["site"], values)
             self.known[op.attrs["site"]] = [x if x == y else None for x, y in zip(before, values, strict=True)]
         for site, host_values in self.known.items():
             state.plan.value_kinds[site] = tuple("" if value is None else value for value in host_values)
 
     def _host_value(self, value: Value) -> HostValue | None:
-        """Return what the host knows about a value, or None."""
+        """Return how the host obtains a value that is omitted from records; None if the value must be stored."""
         op = value.op
         if op is not None and op.name == "extent" and op.operands[0].op is None:
             numbers: tuple[int, ...] = self.state.kernel.attrs["arg_index"]

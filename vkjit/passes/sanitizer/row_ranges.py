@@ -1,7 +1,7 @@
 """Ranges of array rows that a loop covers, with bounds known at the launch only.
 
 `Rows` describe what loops with positive constant steps, and indices computed from their induction variables, go
-through; equal `Rows` are the same rows for sure. Since `c * s + i` with `c < E` and `0 <= i < s` is below `E * s`, a
+through; equal `Rows` are always the same rows. Since `c * s + i` with `c < E` and `0 <= i < s` is below `E * s`, a
 loop over blocks covers the same rows as a loop over all. Bounds have 64 bits, and what is multiplied is small enough
 not to wrap.
 """
@@ -15,9 +15,9 @@ from vkjit.ir.ops import OpName
 from vkjit.ir.rewrite import constant_of, is_constant
 from vkjit.ir.types import INDEX, Scalar
 
-from .concrete_values import Numbers
+from .concrete_values import ConcreteValues
 
-__all__ = ["Rows", "rows_of_counter", "rows_of_index"]
+__all__ = ["Rows", "rows_of_index", "rows_of_induction_variable"]
 
 _MAX_ROWS = 1 << 31
 _MAX_BLOCK = 1 << 12
@@ -34,12 +34,12 @@ class Rows:
     scale: int = 1
 
 
-def rows_of_counter(loop: Op) -> Rows | None:
+def rows_of_induction_variable(loop: Op) -> Rows | None:
     """Return the rows that the induction variable of a loop goes through; None if its step isn't 1."""
     return _below(loop) if constant_of(loop.operands[2]) == 1 else None
 
 
-def rows_of_index(index: Value, numbers: Numbers, loops: list[Op]) -> Rows | None:
+def rows_of_index(index: Value, numbers: ConcreteValues, loops: list[Op]) -> Rows | None:
     """Return rows that contain an index in one of the enclosing loops; None if unknown."""
     counters = {loop.regions[0].args[0]: loop for loop in loops if loop.name == "for"}
     if index in counters:

@@ -1,6 +1,6 @@
 """Shadow memory: which arrays are watched, and which shadow cell belongs to an element.
 
-A `Tracking` has the accesses of each array of a kernel in normal form, and computes the cell of an access. The cells of
+A `ShadowMemory` has the accesses of each array of a kernel in normal form, and computes the cell of an access. The cells of
 a global array start at a base that the launch passes and follow the array's strides, so that overlapping arrays share
 cells. Shared arrays have cells per workgroup after those. Local arrays have their own shadow in the kernel.
 
@@ -25,7 +25,7 @@ from ..analysis.alias import origin
 from ..formulas.formula import Formula, Term
 from .state import State
 
-__all__ = ["ACCESSES", "Accesses", "Tracking", "array_of"]
+__all__ = ["ACCESSES", "Accesses", "ShadowMemory", "array_of"]
 
 ACCESSES: frozenset[OpName] = frozenset({"load", "store", "atomic", "atomic_cas", "atomic_load", "atomic_store"})
 
@@ -54,7 +54,7 @@ class Accesses:
         return array_of(self.root).space
 
     @property
-    def changes(self) -> bool:
+    def writes(self) -> bool:
         """True if some operation writes."""
         return bool(self.stores) or any(op.name != "atomic_load" for op in self.atomics)
 
@@ -63,12 +63,12 @@ class Accesses:
         return not self.loads and not self.stores
 
     @property
-    def fetches(self) -> bool:
+    def reads(self) -> bool:
         """True if some operation reads."""
         return bool(self.loads) or any(op.name != "atomic_store" for op in self.atomics)
 
 
-class Tracking:
+class ShadowMemory:
     """The arrays of one kernel and their shadow cells."""
 
     def __init__(self, state: State) -> None:
@@ -89,11 +89,11 @@ class Tracking:
         kind = {"load": entry.loads, "store": entry.stores}.get(op.name, entry.atomics)
         kind.append(op)
 
-    def racing(self) -> dict[Value, Accesses]:
+    def watched_for_races(self) -> dict[Value, Accesses]:
         """Return the arrays to watch for races."""
-        watched = {r: a for r, a in self.arrays.items() if a.space == "shared" and a.changes and not a.only_atomics}
+        watched = {r: a for r, a in self.arrays.items() if a.space == "shared" and a.writes and not a.only_atomics}
         for members, alike in self._sharing_memory():
-            harmless = not any(a.changes for a in members) or all(a.only_atomics for a in members)
+            harmless = not any(a.writes for a in members) or all(a.only_atomics for a in members)
             if not harmless and not (alike and self._own_elements_only(members)):
                 watched |= {a.root: a for a in members}
         return watched
@@ -106,28 +106,28 @@ class Tracking:
         for one, two, same in self.state.kernel.attrs.get("overlaps", ()):
             if one not in numbers or two not in numbers:
                 continue
-            joined = groups[numbers[one]]
-            if groups[numbers[two]] is not joined:
-                joined += groups[numbers[two]]
-                groups |= dict.fromkeys((a.root for a in joined), joined)
+            combined = groups[numbers[one]]
+            if groups[numbers[two]] is not combined:
+                combined += groups[numbers[two]]
+                groups |= dict.fromkeys((a.root for a in combined), combined)
             if not same:
-                unlike.add(joined[0].root)
+                unlike.add(combined[0].root)
         distinct = {id(members): members for members in groups.values()}
         return [(members, not unlike & {a.root for a in members}) for members in distinct.values()]
 
-    def unsure(self) -> dict[Value, Accesses]:
+    def maybe_uninitialized(self) -> dict[Value, Accesses]:
         """Return the arrays that may be read before they are written: shared and local arrays, and Outs."""
         return {
             root: a
             for root, a in self.arrays.items()
-            if a.fetches
+            if a.reads
             and root not in self.matrices
             and (a.space in ("shared", "local") or array_of(root).access == "out")
         }
 
     def written(self) -> dict[int, tuple[str, Loc]]:
         """Return the global arrays that are written: by number, the name and a location that writes it."""
-        changed = [a for a in self.arrays.values() if a.space == "global" and a.changes]
+        changed = [a for a in self.arrays.values() if a.space == "global" and a.writes]
         places = {root: loc for root, loc in self.matrices.items() if array_of(root).space == "global"}
         places |= {a.root: (a.stores or a.atomics)[0].loc for a in changed}
         return {self._number(root): (root.name, loc) for root, loc in places.items()}
@@ -170,7 +170,7 @@ class Tracking:
         return offset + self.state.scalar("base", number)
 
     def _stride(self, root: Value, axis: int) -> Term:
-        cache, key = self.state.known, f"stride {self._number(root)} {axis}"
+        cache, key = self.state.cached_terms, f"stride {self._number(root)} {axis}"
         if key not in cache:
             prologue = self.state.prologue
             cache[key] = Formula(prologue).term(prologue.emit("stride", root, axis=axis))
@@ -187,7 +187,7 @@ class Tracking:
         The number of cells per workgroup is a hidden parameter, since it is known only after all accesses have been
         seen.
         """
-        cache = self.state.known
+        cache = self.state.cached_terms
         if "shared cells" not in cache:
             first = self.state.scalar("shared")
             cache["shared cells"] = first + self.state.group * self.state.scalar("per_group")

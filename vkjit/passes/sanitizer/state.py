@@ -35,7 +35,7 @@ class State:
     prologue: Builder
     one_thread: bool = False
     params: dict[Hidden, Value] = field(default_factory=dict)
-    known: dict[str, Term] = field(default_factory=dict)
+    cached_terms: dict[str, Term] = field(default_factory=dict)
 
     @classmethod
     def of(cls, module: Module, checks: tuple[str, ...], *, one_thread: bool) -> State:
@@ -70,25 +70,25 @@ class State:
     def scalar(self, role: str, arg: int = -1) -> Term:
         """Return a hidden scalar as an index, read at the start of the kernel."""
         key = f"{role} {arg}"
-        if key not in self.known:
+        if key not in self.cached_terms:
             f = Formula(self.prologue)
-            self.known[key] = f.term(self.param(role, Scalar(dtypes.i64), arg)).cast(dtypes.index)
-        return self.known[key]
+            self.cached_terms[key] = f.term(self.param(role, Scalar(dtypes.i64), arg)).cast(dtypes.index)
+        return self.cached_terms[key]
 
     def id(self, name: OpName, dim: int = 0) -> Term:
         """Return an id as an index."""
         key = f"{name} {dim}"
-        if key not in self.known:
-            self.known[key] = Formula(self.prologue).term(self.prologue.emit(name, dim=dim))
-        return self.known[key]
+        if key not in self.cached_terms:
+            self.cached_terms[key] = Formula(self.prologue).term(self.prologue.emit(name, dim=dim))
+        return self.cached_terms[key]
 
     @property
     def group(self) -> Term:
         """The linear id of the workgroup in the grid, x first."""
-        if "group" not in self.known:
+        if "group" not in self.cached_terms:
             rows = self.id("group_id", 2) * self.id("num_groups", 1) + self.id("group_id", 1)
-            self.known["group"] = rows * self.id("num_groups", 0) + self.id("group_id", 0)
-        return self.known["group"]
+            self.cached_terms["group"] = rows * self.id("num_groups", 0) + self.id("group_id", 0)
+        return self.cached_terms["group"]
 
     @property
     def local_size(self) -> tuple[int, int, int]:
@@ -103,15 +103,15 @@ class State:
     @property
     def local(self) -> Term:
         """The linear id of the invocation in its workgroup, x first."""
-        if "local" not in self.known:
+        if "local" not in self.cached_terms:
             x, y, z = self.local_size
             total = self.id("local_id", 0)
             if y > 1:
                 total = total + self.id("local_id", 1) * x
             if z > 1:
                 total = total + self.id("local_id", 2) * (x * y)
-            self.known["local"] = total
-        return self.known["local"]
+            self.cached_terms["local"] = total
+        return self.cached_terms["local"]
 
     def finish(self) -> None:
         """Insert the prologue at the start of the kernel, and store the plan in its attributes."""

@@ -3,7 +3,8 @@
 Instruments `assume_uniform %v` where the value isn't known to be uniform and the whole workgroup reaches the operation.
 The first invocation of a workgroup to reach it for the n-th time writes n and its value to a word of hidden memory. The
 others that find the same n compare their value, report a difference, and continue with the first one's value, so that a
-broken promise doesn't make a barrier divergent. Values of 64 bits are compared by a hash and are kept.
+false assumption doesn't make a barrier divergent. For values of 64 bits, only a hash is compared, and each invocation
+continues with its own value.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from ..analysis.uniformity import Uniformity
 from ..formulas.formula import Formula, Term
 from .state import State, hidden_array
 
-__all__ = ["DoubtPromises", "Promises"]
+__all__ = ["MarkPromises", "Promises"]
 
 MESSAGE = "assume_uniform: the value differs within the workgroup, it is {0} here"
 
 
 @dataclass(frozen=True, slots=True)
-class DoubtPromises:
-    """Pass that marks, in the high form of kernels to be sanitized, the promises that can be checked."""
+class MarkPromises:
+    """Pass that marks the `assume_uniform` operations to check, before the kernel is lowered."""
 
     name: ClassVar[str] = "doubt_promises"
 
@@ -40,7 +41,7 @@ class DoubtPromises:
         functions = module.all_functions()
         if not any(op.name == "assume_uniform" for function in functions for op in function.body.walk()):
             return module
-        for op, control in Uniformity.of(module).promised().items():
+        for op, control in Uniformity.of(module).reached_assumptions().items():
             source = op.operands[0].op
             made_together = source is not None and source.loc == op.loc  # emitted by a collective for its own result
             if control is None and isinstance(op.operands[0].type, Scalar) and not made_together:
@@ -50,7 +51,7 @@ class DoubtPromises:
 
 @dataclass(slots=True)
 class Promises:
-    """Instrumentation of the marked promises."""
+    """Instrumentation of marked `assume_uniform` operations; `replaced` maps their results to the checked values."""
 
     state: State
     replaced: dict[Value, Value] = field(default_factory=dict)
@@ -59,7 +60,7 @@ class Promises:
         """Do nothing: accesses aren't checked here."""
 
     def after(self, op: Op, builder: Builder) -> None:
-        """Check a promise by a vote of the workgroup."""
+        """Compare the value of a marked `assume_uniform` with that of the first invocation to reach it."""
         if op.name != "assume_uniform" or not op.attrs.pop("doubted", False):
             return
         f = Formula(builder)
@@ -85,8 +86,10 @@ class Promises:
         return count
 
     def _first(self, f: Formula, count: Term, mine: Term) -> Term:
-        """Return the word of the first invocation that reached the operation as often as this one, or of one that is
-        ahead.
+        """Return the word of the first invocation to reach the operation for the `count`-th time.
+
+        If another invocation has already reached it more often, return that invocation's word. `mine` is this
+        invocation's word.
         """
         builder, number = f.builder, self.state.plan.votes
         self.state.plan.votes += 1
@@ -104,7 +107,7 @@ class Promises:
         return f.term(builder.op("if", behind.value, types=[Scalar(dtypes.u64)], regions=[taken, other]).result)
 
     def finish(self) -> None:
-        """Replace the promised values by the agreed ones."""
+        """Replace the results of the checked operations by the values that the workgroup agreed on."""
         replace_uses(self.state.kernel.body, self.replaced)
 
 

@@ -1,9 +1,9 @@
 """Detection of uninitialized reads from shared arrays, local arrays, and Out parameters, with shadow memory.
 
-Each element has a mark that stores set. A `load`, or an atomic that reads, reports if the mark isn't set. The marks of
-global arrays are words of hidden memory, which are 0 at the launch; shared and local arrays have arrays of marks beside
-them, or words of hidden memory if shared memory has no room. A vector has one mark: it counts as written if one of its
-lanes is.
+Each element has a mark, which is set by stores. A load, or an atomic that reads, reports an error if the mark is not
+set. The marks of global arrays are words of hidden memory, which are 0 at the launch. The marks of a shared or local
+array are an array in the same memory space; if shared memory has no room, those of shared arrays are words of hidden
+memory, too. A vector has one mark: it counts as written if one of its lanes is.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from vkjit.ir.types import Array, Scalar, Vector
 from ..analysis.alias import origin
 from ..formulas.formula import Formula, Term
 from .definite_writes import is_covered
-from .shadow import ACCESSES, Tracking, array_of, static_offset
+from .shadow import ACCESSES, ShadowMemory, array_of, static_offset
 from .state import State, hidden_array
 
-__all__ = ["Initialised"]
+__all__ = ["UninitializedReads"]
 
 _MAX_UNROLLED = 16
 """The largest local array, in elements, whose marks are cleared without a loop."""
 
 
 @dataclass(slots=True)
-class Initialised:
+class UninitializedReads:
     """Instrumentation of accesses to arrays that may be uninitialized."""
 
     state: State
-    tracking: Tracking
+    tracking: ShadowMemory
     shared_bytes: int
     watched: set[Value] = field(default_factory=set)
     marks: dict[Value, Value] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Initialised:
 
     def __post_init__(self) -> None:
         body, size = self.state.kernel.body, self.state.local_size
-        unsure = self.tracking.unsure().items()
+        unsure = self.tracking.maybe_uninitialized().items()
         self.watched = {root for root, a in unsure if a.space == "global" or not is_covered(a, body, size)}
         self.updates = _updates(self.state.kernel.body)
         shared = [root for root in self.watched if array_of(root).space == "shared"]

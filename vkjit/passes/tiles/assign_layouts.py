@@ -23,7 +23,7 @@ from vkjit.ir.rewrite import LOOPS, exits_of
 from vkjit.ir.tiles import permutation
 from vkjit.ir.types import Tile
 
-from .layout import Layout, blocks, canonical, squared
+from .layout import Layout, blocked, default_layout, grouped_rows
 
 __all__ = ["Assignment", "assign"]
 
@@ -35,7 +35,7 @@ class Assignment:
     """The layouts of a function's tile values: a union-find structure over tied values.
 
     `layouts` is keyed by the representative of each class. `bits` is the logarithm of the number of invocations by
-    scope; `vector` and `lanes` are as for `canonical`.
+    scope; `vector` and `lanes` are passed to `default_layout`.
     """
 
     bits: dict[str, int]
@@ -61,10 +61,10 @@ class Assignment:
         root = self.find(value)
         layout = self.layouts.get(root)
         if layout is None:
-            layout = self.layouts[root] = self.own(value)
+            layout = self.layouts[root] = self.default(value)
         return layout
 
-    def sums(self, op: Op) -> Layout:
+    def accumulator_layout(self, op: Op) -> Layout:
         """Return the layout of a product's accumulators.
 
         For operands with 32-bit elements, each invocation holds groups of contiguous elements along both axes, so that
@@ -72,12 +72,12 @@ class Assignment:
         """
         layout, wide = self.of(op.result), all(tile_of(v).dtype.bits == 32 for v in op.operands[:2])
         if wide and self.vector > 1 and not self.lanes and layout.scope == "workgroup":
-            layout = self.layouts[self.find(op.result)] = squared(layout, self.vector)
+            layout = self.layouts[self.find(op.result)] = grouped_rows(layout, self.vector)
         return layout
 
-    def own(self, value: Value) -> Layout:
+    def default(self, value: Value) -> Layout:
         kind = tile_of(value)
-        return canonical(kind.shape, self.bits[kind.scope], kind.scope, self.vector, self.lanes)
+        return default_layout(kind.shape, self.bits[kind.scope], kind.scope, self.vector, self.lanes)
 
 
 def tile_of(value: Value) -> Tile:
@@ -89,7 +89,7 @@ def tile_of(value: Value) -> Tile:
 def assign(function: Function, bits: dict[str, int], vector: int, lanes: int) -> Assignment:
     """Assign a layout to each tile value of a function.
 
-    `bits` is the logarithm of the number of invocations by scope; `vector` and `lanes` are as for `canonical`.
+    `bits` is the logarithm of the number of invocations by scope; `vector` and `lanes` are passed to `default_layout`.
     """
     assignment = Assignment(bits, vector, lanes)
     relations: list[tuple[Value, Value, Derive]] = []
@@ -104,11 +104,11 @@ def assign(function: Function, bits: dict[str, int], vector: int, lanes: int) ->
             _relate(assignment, op, relations)
     for op in function.body.walk():
         if op.name == "tile_mma":
-            assignment.sums(op)
+            assignment.accumulator_layout(op)
     _propagate(assignment, relations)
     if vector > 1 and not lanes:
         for value in _transposed_copies(function):
-            layout = blocks(tile_of(value).shape, bits[tile_of(value).scope], tile_of(value).scope, vector)
+            layout = blocked(tile_of(value).shape, bits[tile_of(value).scope], tile_of(value).scope, vector)
             if layout is not None and assignment.find(value) not in assignment.layouts:
                 assignment.layouts[assignment.find(value)] = layout
         _propagate(assignment, relations)
@@ -129,14 +129,14 @@ def _transposed_copies(function: Function) -> list[Value]:
                 users.setdefault(value, []).append(op)
         if op.name == "tile_load":
             loaded.append(op.result)
-    turned: list[Value] = []
+    transposed: list[Value] = []
     for value in loaded:
         uses = users.get(value, [])
         if len(uses) != 1 or uses[0].name != "tile_transpose" or uses[0].attrs["axes"] != (1, 0):
             continue
         if all(use.name == "tile_store" for use in users.get(uses[0].result, [])):
-            turned.append(value)
-    return turned
+            transposed.append(value)
+    return transposed
 
 
 def _tie_control(assignment: Assignment, op: Op) -> None:

@@ -1,6 +1,6 @@
 """Choice of the engine that computes a tile product.
 
-Cooperative matrices are planned before (see `fragments`); the products without a plan run on one of these:
+Cooperative matrices are planned before (see `mma_fragments`); the products without a plan run on one of these:
 
     fma         multiply-add in registers: a block of accumulators per invocation, operands staged in shared memory
     direct      the same, with operands read from global memory: on CPUs, where shared memory is no faster

@@ -21,10 +21,10 @@ from vkjit.ir.types import INDEX, Scalar, Tile
 
 from .assign_layouts import tile_of
 from .layout import Axis, Layout, staging
-from .layout_conversion import moved
+from .layout_conversion import convert_layout
 from .memory import indices, load, slice_operands, whole
 from .shared_operands import Packed
-from .tile_state import Deferred, Held, Staged, Workshop
+from .tile_state import Deferred, Held, LoweringContext, Staged
 
 __all__ = ["multiply", "reserve", "stage_held", "stage_slices", "write"]
 
@@ -34,13 +34,13 @@ Read = Callable[[int, Value, int], Value]
 PADDING_BYTES = 16
 LANES = 4
 """Elements of a vector of an operand that is staged as vectors: the steps along K that one read can serve."""
-AHEAD = 2048
+MAX_UNROLLED_PREFETCHED = 2048
 """Multiply-adds in an unrolled iteration if both operands are prefetched as vectors.
 
 Kernels that ask for prefetching want large tiles to be fast and accept the compile time. Reads of shared memory then
 overlap the multiply-adds of all earlier steps.
 """
-SUMS_OF_A_PROCESSOR = 16
+CPU_ACCUMULATORS = 16
 """Accumulators that a CPU keeps in vector registers besides the operands of a step. More are computed in blocks of
 rows. If the compiler saw several steps at once, it would load too far ahead.
 """
@@ -48,61 +48,63 @@ rows. If the compiler saw several steps at once, it would load too far ahead.
 
 # -- staging in shared memory
 def _pitch(shape: tuple[int, ...], itemsize: int, transposed: bool) -> int:
-    """Return the distance between rows, in elements: the row plus 4 bytes (at least one element) where columns are
-    written, plus 16 bytes where rows are.
+    """Return the distance between rows, in elements.
+
+    This is the length of a row plus padding of at least one element: 4 bytes if the array is written by columns
+    (`transposed`), 16 bytes if it is written by rows.
     """
     return shape[1] + (max(1, 4 // itemsize) if transposed else max(1, PADDING_BYTES // itemsize))
 
 
-def _place(shop: Workshop, kind: Tile, label: str, *, transposed: bool) -> Staged:
+def _place(context: LoweringContext, kind: Tile, label: str, *, transposed: bool) -> Staged:
     pitch = _pitch(kind.shape, kind.dtype.itemsize, transposed)
     why = "one bank further, as columns are written" if transposed else "16 bytes further, as rows are written"
-    shop.notes.append(f"{shop.builder.loc}: {label} staged in rows of {kind.shape[1]}, {pitch} apart: {why}")
-    array = shop.stage(Scalar(kind.dtype), kind.shape[0] * pitch, label)
+    context.notes.append(f"{context.builder.loc}: {label} staged in rows of {kind.shape[1]}, {pitch} apart: {why}")
+    array = context.stage(Scalar(kind.dtype), kind.shape[0] * pitch, label)
     return Staged(array, (kind.shape[0], kind.shape[1]), pitch)
 
 
 def stage_slices(
-    shop: Workshop, slices: Sequence[tuple[Op, Sequence[Value], str]], *, lines: bool = False
+    context: LoweringContext, slices: Sequence[tuple[Op, Sequence[Value], str]], *, pad_rows: bool = False
 ) -> list[Staged]:
     """Stage slices of arrays in shared memory; all are loaded before any is stored.
 
-    With `lines`, rows are padded by 16 bytes, as matrices require, regardless of how they are written.
+    With `pad_rows`, rows are padded by 16 bytes, as matrices require, regardless of how they are written.
     """
     ready: list[tuple[Staged, Held]] = []
     for op, operands, label in slices:
-        shop.access(operands[0], "r")
-        place, layout = reserve(shop, op, label, lines=lines)
-        ready.append((place, load(shop, op, operands, layout)))
+        context.access(operands[0], "r")
+        place, layout = reserve(context, op, label, pad_rows=pad_rows)
+        ready.append((place, load(context, op, operands, layout)))
     for staged, _ in ready:
-        shop.access(staged.array, "w")
+        context.access(staged.array, "w")
     for staged, tile in ready:
-        write(shop, staged, tile)
+        write(context, staged, tile)
     return [staged for staged, _ in ready]
 
 
-def reserve(shop: Workshop, op: Op, label: str, *, lines: bool) -> tuple[Staged, Layout]:
+def reserve(context: LoweringContext, op: Op, label: str, *, pad_rows: bool) -> tuple[Staged, Layout]:
     """Allocate shared memory for a slice; return it with the layout in which the elements are loaded."""
     kind, axes = tile_of(op.result), op.attrs["axes"]
     fastest = next(a for a in reversed(axes) if a is not None)
-    layout = staging(kind.shape, fastest, shop.bits("workgroup"), "workgroup", shop.options.vector)
-    return _place(shop, kind, label, transposed=fastest == 0 and not lines), layout
+    layout = staging(kind.shape, fastest, context.bits("workgroup"), "workgroup", context.options.vector)
+    return _place(context, kind, label, transposed=fastest == 0 and not pad_rows), layout
 
 
-def stage_held(shop: Workshop, tile: Held, kind: Tile, label: str) -> Staged:
+def stage_held(context: LoweringContext, tile: Held, kind: Tile, label: str) -> Staged:
     """Stage a tile from registers in shared memory."""
-    staged = _place(shop, kind, label, transposed=False)
-    shop.access(staged.array, "w")
-    write(shop, staged, tile)
+    staged = _place(context, kind, label, transposed=False)
+    context.access(staged.array, "w")
+    write(context, staged, tile)
     return staged
 
 
-def write(shop: Workshop, staged: Staged, tile: Held) -> None:
+def write(context: LoweringContext, staged: Staged, tile: Held) -> None:
     """Store a tile from registers to its place in shared memory."""
-    b, layout = shop.builder, tile.layout
-    rows, columns = (shop.positions(axis, layout.scope) for axis in layout.axes)
-    tests = [shop.inside(axis, line) for axis, line in zip(layout.axes, (rows, columns), strict=True)]
-    owner = shop.owns(layout)
+    b, layout = context.builder, tile.layout
+    rows, columns = (context.element_indices(axis, layout.scope) for axis in layout.axes)
+    tests = [context.in_bounds(axis, line) for axis, line in zip(layout.axes, (rows, columns), strict=True)]
+    owner = context.is_owner(layout)
     firsts = [b.emit("mul", row, b.index(staged.pitch)) for row in rows]
 
     def element(i: int, j: int) -> None:
@@ -110,7 +112,7 @@ def write(shop: Workshop, staged: Staged, tile: Held) -> None:
 
     def every() -> None:
         for i, j in layout.slots():
-            test = shop.all_of((tests[0][i], tests[1][j]))
+            test = context.all_of((tests[0][i], tests[1][j]))
             if test is None:
                 element(i, j)
                 continue
@@ -125,37 +127,41 @@ def write(shop: Workshop, staged: Staged, tile: Held) -> None:
 
 
 # -- the loop over K
-def multiply(shop: Workshop, a: Operand, b: Operand, acc: Held, depth: int, *, ahead: bool = False) -> Held:
+def multiply(
+    context: LoweringContext, a: Operand, b: Operand, acc: Held, depth: int, *, prefetched: bool = False
+) -> Held:
     """Return acc + a @ b. Operands in registers must have the layouts of `outer_layouts`.
 
-    `ahead`: the next iteration's operands are prefetched meanwhile, and this is the only such product of the loop.
+    `prefetched`: the next iteration's operands are prefetched meanwhile, and this is the only such product of the loop.
     """
     rows, columns = acc.layout.axes
-    sides = (_Side(shop, a, rows, 0, acc.layout.scope), _Side(shop, b, columns, 1, acc.layout.scope))
+    sides = (_Side(context, a, rows, 0, acc.layout.scope), _Side(context, b, columns, 1, acc.layout.scope))
     if any(isinstance(side.source, Held) for side in sides):
-        return _fully_unrolled(shop, sides, acc, depth)
-    test = shop.all_of(side.whole() for side in sides)
-    written_out = ahead and isinstance(a, Packed) and isinstance(b, Packed)
-    unroll = _unrolled(depth, acc.layout.held, AHEAD if written_out else _max_multiply_adds(shop))
+        return _fully_unrolled(context, sides, acc, depth)
+    test = context.all_of(side.whole() for side in sides)
+    written_out = prefetched and isinstance(a, Packed) and isinstance(b, Packed)
+    unroll = _unrolled(
+        depth, acc.layout.slots_per_invocation, MAX_UNROLLED_PREFETCHED if written_out else _max_multiply_adds(context)
+    )
     unroll = max(unroll, LANES) if any(side.inner for side in sides) else unroll
     if test is None and all(side.exact for side in sides):
-        return Held(acc.layout, tuple(_loop(shop, sides, acc, shop.builder.index(depth), unroll, clipped=False)))
-    limit = _depth_inside(shop, sides, depth)
+        return Held(acc.layout, tuple(_loop(context, sides, acc, context.builder.index(depth), unroll, clipped=False)))
+    limit = _depth_inside(context, sides, depth)
     if not all(side.exact for side in sides):
-        return Held(acc.layout, tuple(_loop(shop, sides, acc, limit, 1, clipped=True)))
+        return Held(acc.layout, tuple(_loop(context, sides, acc, limit, 1, clipped=True)))
     assert test is not None
     regions = [Region(), Region()]
-    with shop.builder.at(regions[0]):
-        full = _loop(shop, sides, acc, shop.builder.index(depth), unroll, clipped=False)
-        shop.builder.op("yield", *full)
-    with shop.builder.at(regions[1]):
-        shop.builder.op("yield", *_loop(shop, sides, acc, limit, 1, clipped=True))
-    return Held(acc.layout, tuple(shop.choose(test, [v.type for v in acc.values], *regions)))
+    with context.builder.at(regions[0]):
+        full = _loop(context, sides, acc, context.builder.index(depth), unroll, clipped=False)
+        context.builder.op("yield", *full)
+    with context.builder.at(regions[1]):
+        context.builder.op("yield", *_loop(context, sides, acc, limit, 1, clipped=True))
+    return Held(acc.layout, tuple(context.choose(test, [v.type for v in acc.values], *regions)))
 
 
-def _max_multiply_adds(shop: Workshop) -> int:
+def _max_multiply_adds(context: LoweringContext) -> int:
     """Return the number of multiply-adds in the body of the loop."""
-    return SUMS_OF_A_PROCESSOR if shop.options.direct else shop.options.unroll
+    return CPU_ACCUMULATORS if context.options.direct else context.options.unroll
 
 
 def _unrolled(depth: int, accumulators: int, limit: int) -> int:
@@ -170,21 +176,21 @@ class _Side:
     accumulators.
     """
 
-    def __init__(self, shop: Workshop, source: Operand, outer: Axis, which: int, scope: str) -> None:
-        self.shop = shop
+    def __init__(self, context: LoweringContext, source: Operand, outer: Axis, which: int, scope: str) -> None:
+        self.context = context
         self.source = source
         self.outer = outer
         self.which = which
-        self.positions = shop.positions(outer, scope)
+        self.positions = context.element_indices(outer, scope)
         self.tests: list[Value] = []
         self.vectors: dict[tuple[int, int], list[Value]] = {}
         if isinstance(source, Deferred):
             self.array, self.starts, self.lengths, self.pad = slice_operands(source.operands)
-            self.tests = [shop.builder.emit("lt", p, self.lengths[which]) for p in self.positions]
+            self.tests = [context.builder.emit("lt", p, self.lengths[which]) for p in self.positions]
         elif isinstance(source, Staged):
-            last = shop.builder.index(outer.size - 1)
-            line = zip(self.positions, shop.inside(outer, self.positions), strict=True)
-            self.safe = [p if t is None else shop.builder.emit("min", p, last) for p, t in line]
+            last = context.builder.index(outer.size - 1)
+            line = zip(self.positions, context.in_bounds(outer, self.positions), strict=True)
+            self.safe = [p if t is None else context.builder.emit("min", p, last) for p, t in line]
 
     @property
     def exact(self) -> bool:
@@ -200,7 +206,7 @@ class _Side:
         """Return the condition that all elements lie inside the array; None if that is known."""
         if not isinstance(self.source, Deferred):
             return None
-        return whole(self.shop, self.lengths, tile_of(self.source.op.result).shape)
+        return whole(self.context, self.lengths, tile_of(self.source.op.result).shape)
 
     def inner_length(self) -> Value | None:
         """Return the extent of the operand along K inside the array; None for all of it."""
@@ -211,13 +217,13 @@ class _Side:
         as vectors.
         """
         assert isinstance(self.source, Packed)
-        b, along = self.shop.builder, self.inner
+        b, along = self.context.builder, self.inner
         key, lane = ((slot, step // LANES), step % LANES) if along else ((slot // LANES, step), slot % LANES)
         if key not in self.vectors:
             position = self.positions[slot - (0 if along else lane)]
-            line = position if along else self.shop.at(first, step)
+            line = position if along else self.context.at(first, step)
             column = b.emit("floordiv", first if along else position, b.index(LANES))
-            column = self.shop.at(column, step // LANES) if along else column
+            column = self.context.at(column, step // LANES) if along else column
             place = b.emit("add", b.emit("mul", line, b.index(self.source.pitch)), column)
             vector, kind = b.emit("load", self.source.array, place), self.source.element
             words = [b.emit("vec_extract", vector, lane=n, type=Scalar(dtypes.u32)) for n in range(LANES)]
@@ -227,14 +233,14 @@ class _Side:
 
     def read(self, slot: int, k: Value, clipped: bool) -> Value:
         """Return the element for a slot at index `k` of K."""
-        b = self.shop.builder
+        b = self.context.builder
         if isinstance(self.source, Staged):
             row, column = (self.safe[slot], k) if self.which == 0 else (k, self.safe[slot])
             first = b.emit("mul", row, b.index(self.source.pitch))
             return b.emit("load", self.source.array, b.emit("add", first, column))
         assert isinstance(self.source, Deferred)
         at = (self.positions[slot], k) if self.which == 0 else (k, self.positions[slot])
-        place = indices(self.shop, self.starts, self.source.op.attrs["axes"], at)
+        place = indices(self.context, self.starts, self.source.op.attrs["axes"], at)
         if not clipped:
             return b.emit("load", self.array, *place)
         inside, outside = Region(), Region()
@@ -242,26 +248,26 @@ class _Side:
             b.op("yield", b.emit("load", self.array, *place))
         with b.at(outside):
             b.op("yield", self.pad)
-        return self.shop.choose(self.tests[slot], [self.pad.type], inside, outside)[0]
+        return self.context.choose(self.tests[slot], [self.pad.type], inside, outside)[0]
 
 
-def _depth_inside(shop: Workshop, sides: Sequence[_Side], depth: int) -> Value:
+def _depth_inside(context: LoweringContext, sides: Sequence[_Side], depth: int) -> Value:
     """Return the number of steps along K after which the operands are only padding with zeros."""
-    limit = shop.builder.index(depth)
+    limit = context.builder.index(depth)
     for side in sides:
         length = side.inner_length()
         if length is not None and not (constant_of(length) or 0) >= depth:
-            limit = shop.builder.emit("min", limit, length)
+            limit = context.builder.emit("min", limit, length)
     return limit
 
 
 def _loop(
-    shop: Workshop, sides: Sequence[_Side], acc: Held, limit: Value, unroll: int, *, clipped: bool
+    context: LoweringContext, sides: Sequence[_Side], acc: Held, limit: Value, unroll: int, *, clipped: bool
 ) -> list[Value]:
     """Emit the loop over K and return the accumulators; on CPUs, one loop for each block of rows."""
-    b = shop.builder
-    rows, columns = (axis.held for axis in acc.layout.axes)
-    each = max(1, SUMS_OF_A_PROCESSOR // columns) if shop.options.direct else rows
+    b = context.builder
+    rows, columns = (axis.slots_per_invocation for axis in acc.layout.axes)
+    each = max(1, CPU_ACCUMULATORS // columns) if context.options.direct else rows
     accumulators: list[Value] = []
     for first in range(0, rows, each):
         block = range(first, min(first + each, rows))
@@ -273,34 +279,39 @@ def _loop(
             for side in sides:
                 side.vectors.clear()
             for step in range(unroll):
-                sums = _step(shop, sides, block, (k, step), sums, clipped)
+                sums = _step(context, sides, block, (k, step), sums, clipped)
             b.op("continue", *sums)
         accumulators += b.op("for", b.index(0), limit, b.index(unroll), *given, types=types, regions=[region]).results
     return accumulators
 
 
 def _step(
-    shop: Workshop, sides: Sequence[_Side], rows: range, step: tuple[Value, int], sums: Sequence[Value], clipped: bool
+    context: LoweringContext,
+    sides: Sequence[_Side],
+    rows: range,
+    step: tuple[Value, int],
+    sums: Sequence[Value],
+    clipped: bool,
 ) -> list[Value]:
     """Emit the multiply-adds of one index of K for some slots of the rows. `step` is the first index of an unrolled
     iteration, and the offset from it.
     """
     assert isinstance(sums[0].type, Scalar)
-    dtype, k = sums[0].type.dtype, shop.at(*step)
+    dtype, k = sums[0].type.dtype, context.at(*step)
 
     def read(side: _Side, slot: int) -> Value:
         return side.lane(slot, *step) if isinstance(side.source, Packed) else side.read(slot, k, clipped)
 
     left, right = (
-        [shop.convert(read(side, slot), dtype) for slot in slots]
-        for side, slots in zip(sides, (rows, range(sides[1].outer.held)), strict=True)
+        [context.convert(read(side, slot), dtype) for slot in slots]
+        for side, slots in zip(sides, (rows, range(sides[1].outer.slots_per_invocation)), strict=True)
     )
-    return _add(shop, left, right, sums)
+    return _add(context, left, right, sums)
 
 
-def _add(shop: Workshop, left: Sequence[Value], right: Sequence[Value], sums: Sequence[Value]) -> list[Value]:
+def _add(context: LoweringContext, left: Sequence[Value], right: Sequence[Value], sums: Sequence[Value]) -> list[Value]:
     """Return the accumulators plus the outer product of two lists of elements."""
-    b = shop.builder
+    b = context.builder
     pairs = [(x, y) for x in left for y in right]
     return [b.emit("add", s, b.emit("mul", x, y)) for s, (x, y) in zip(sums, pairs, strict=True)]
 
@@ -314,22 +325,28 @@ def outer_layouts(acc: Layout, depth: int) -> tuple[Layout, Layout]:
     return replace(acc, axes=(rows, Axis(depth))), replace(acc, axes=(Axis(depth), columns))
 
 
-def _fully_unrolled(shop: Workshop, sides: Sequence[_Side], acc: Held, depth: int) -> Held:
+def _fully_unrolled(context: LoweringContext, sides: Sequence[_Side], acc: Held, depth: int) -> Held:
     """Emit all steps along K unrolled, since registers can't be indexed at run time."""
-    left, right = (_in_registers(shop, side, acc.layout, depth) for side in sides)
+    left, right = (_in_registers(context, side, acc.layout, depth) for side in sides)
     assert isinstance(acc.values[0].type, Scalar)
     dtype = acc.values[0].type.dtype
     sums = list(acc.values)
     for k in range(depth):
-        x = [shop.convert(left.values[left.layout.number((r, k))], dtype) for r in range(left.layout.axes[0].held)]
-        y = [shop.convert(right.values[right.layout.number((k, c))], dtype) for c in range(right.layout.axes[1].held)]
-        sums = _add(shop, x, y, sums)
+        x = [
+            context.convert(left.values[left.layout.number((r, k))], dtype)
+            for r in range(left.layout.axes[0].slots_per_invocation)
+        ]
+        y = [
+            context.convert(right.values[right.layout.number((k, c))], dtype)
+            for c in range(right.layout.axes[1].slots_per_invocation)
+        ]
+        sums = _add(context, x, y, sums)
     return Held(acc.layout, tuple(sums))
 
 
-def _in_registers(shop: Workshop, side: _Side, acc: Layout, depth: int) -> Held:
+def _in_registers(context: LoweringContext, side: _Side, acc: Layout, depth: int) -> Held:
     layout = outer_layouts(acc, depth)[side.which]
     if isinstance(side.source, Held):
-        return moved(shop, side.source, layout)
+        return convert_layout(context, side.source, layout)
     assert isinstance(side.source, Deferred)
-    return load(shop, side.source.op, side.source.operands, layout)
+    return load(context, side.source.op, side.source.operands, layout)

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
-__all__ = ["Axis", "Layout", "blocks", "canonical", "ceil_log2", "squared", "staging"]
+__all__ = ["Axis", "Layout", "blocked", "ceil_log2", "default_layout", "grouped_rows", "staging"]
 
 
 def ceil_log2(number: int) -> int:
@@ -37,23 +37,23 @@ class Axis:
     group: int = 1
 
     @property
-    def round(self) -> int:
+    def cycle(self) -> int:
         """The number of elements of one cycle, in which each invocation holds one group."""
         return self.group << self.bits
 
     @property
-    def held(self) -> int:
+    def slots_per_invocation(self) -> int:
         """The number of slots of each invocation."""
-        return -(-self.size // self.round) * self.group
+        return -(-self.size // self.cycle) * self.group
 
     @property
     def exact(self) -> bool:
         """True if every slot holds an element."""
-        return self.size % self.round == 0
+        return self.size % self.cycle == 0
 
     def offset(self, slot: int) -> int:
         """Return the part of a slot's element index that doesn't depend on the invocation."""
-        return slot // self.group * self.round + slot % self.group
+        return slot // self.group * self.cycle + slot % self.group
 
     @property
     def used(self) -> int:
@@ -62,7 +62,7 @@ class Axis:
 
     def __str__(self) -> str:
         by = f" by {self.group}" if self.group > 1 else ""
-        return f"{self.size} = {self.held} x {1 << self.bits}{by}"
+        return f"{self.size} = {self.slots_per_invocation} x {1 << self.bits}{by}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +77,9 @@ class Layout:
         return tuple(axis.size for axis in self.axes)
 
     @property
-    def held(self) -> int:
+    def slots_per_invocation(self) -> int:
         """The number of slots of each invocation."""
-        return math.prod(axis.held for axis in self.axes)
+        return math.prod(axis.slots_per_invocation for axis in self.axes)
 
     @property
     def exact(self) -> bool:
@@ -93,13 +93,13 @@ class Layout:
 
     def slots(self) -> Iterator[tuple[int, ...]]:
         """Iterate over the slots in C order, the last axis fastest."""
-        return product(*(range(axis.held) for axis in self.axes))
+        return product(*(range(axis.slots_per_invocation) for axis in self.axes))
 
     def number(self, slot: tuple[int, ...]) -> int:
         """Return the position of a slot in the order of `slots`."""
         result = 0
         for axis, one in zip(self.axes, slot, strict=True):
-            result = result * axis.held + one
+            result = result * axis.slots_per_invocation + one
         return result
 
     def without(self, axis: int) -> Layout:
@@ -138,15 +138,15 @@ def _group_size(size: int, bits: int, largest: int) -> int:
     return group
 
 
-def canonical(shape: tuple[int, ...], bits: int, scope: str, vector: int = 1, lanes: int = 0) -> Layout:
+def default_layout(shape: tuple[int, ...], bits: int, scope: str, vector: int = 1, lane_bits: int = 0) -> Layout:
     """Return the default layout of a tile, over 2**bits invocations.
 
     For two axes, half of the bits, the upper ones, go to rows, so that tiles with as many rows distribute them equally.
-    At least 2**lanes consecutive invocations, which form one vector on CPUs, lie along a row.
+    At least 2**lane_bits consecutive invocations, which form one vector on CPUs, lie along a row.
     """
     if len(shape) == 2:
         rows, columns = shape
-        upper = min(ceil_log2(rows), bits // 2, max(bits - lanes, 0))
+        upper = min(ceil_log2(rows), bits // 2, max(bits - lane_bits, 0))
         lower = min(ceil_log2(columns), bits - upper)
         if rows > 1 and lower < bits - upper and columns == 1:
             upper = min(ceil_log2(rows), bits - lower)
@@ -162,7 +162,7 @@ def canonical(shape: tuple[int, ...], bits: int, scope: str, vector: int = 1, la
     return Layout(tuple(reversed(axes)), scope)
 
 
-def squared(layout: Layout, vector: int) -> Layout:
+def grouped_rows(layout: Layout, vector: int) -> Layout:
     """Return the layout of a matrix with groups of up to `vector` elements along the row axis, too, if they divide it
     evenly.
     """
@@ -170,7 +170,7 @@ def squared(layout: Layout, vector: int) -> Layout:
     return replace(layout, axes=(replace(rows, group=_group_size(rows.size, rows.bits, vector)), columns))
 
 
-def blocks(shape: tuple[int, ...], bits: int, scope: str, vector: int) -> Layout | None:
+def blocked(shape: tuple[int, ...], bits: int, scope: str, vector: int) -> Layout | None:
     """Return the layout of a matrix in blocks of `vector` x `vector` elements, one or more for each invocation; None if
     these don't divide it evenly.
     """

@@ -15,10 +15,10 @@ from vkjit.ir.ops import OpName
 from vkjit.ir.types import Scalar
 
 from .layout import Axis, Layout
-from .ordered_keys import keyed, keys_of, numbers_of
-from .tile_state import Held, Workshop
+from .ordered_keys import floats_of, keys_of, uses_keys
+from .tile_state import Held, LoweringContext
 
-__all__ = ["argument", "get", "moved", "reduce", "reshape", "scan"]
+__all__ = ["argument", "convert_layout", "element_at", "reduce", "reshape", "scan"]
 
 Columns = tuple[Value, ...]
 """The values that are reduced together: an element, or an element and its index (`argument`)."""
@@ -26,7 +26,7 @@ _CHUNK_BYTES = 8192
 """Shared memory for one step of an exchange; more values are exchanged in several steps."""
 
 
-def neutral(op: str, dtype: DType) -> bool | int | float:
+def identity_of(op: str, dtype: DType) -> bool | int | float:
     """Return the identity of a reduction; -0.0 for sums of floats, which keeps the sign of zeros."""
     if dtype.kind == "bool":
         return op == "and"
@@ -39,63 +39,63 @@ def neutral(op: str, dtype: DType) -> bool | int | float:
 
 
 # -- layout conversion
-def moved(shop: Workshop, tile: Held, layout: Layout, *, flat: bool = False) -> Held:
+def convert_layout(context: LoweringContext, tile: Held, layout: Layout, *, flat: bool = False) -> Held:
     """Convert a tile to another layout of its shape. With `flat`, the layout may have any shape with as many elements,
     which keep their order (C order).
     """
     if tile.layout == layout:
         return tile
     if layout.scope == "subgroup":
-        return _moved_by_shuffles(shop, tile, layout, flat)
-    return _moved_through_memory(shop, tile, layout)
+        return _moved_by_shuffles(context, tile, layout, flat)
+    return _moved_through_memory(context, tile, layout)
 
 
-def reshape(shop: Workshop, tile: Held, layout: Layout) -> Held:
+def reshape(context: LoweringContext, tile: Held, layout: Layout) -> Held:
     """Return the same elements in C order, with the shape of a layout."""
     direct = tile.layout.reshaped(layout.shape)
     if direct is not None:
-        return moved(shop, Held(direct, tile.values), layout)
-    return moved(shop, tile, layout, flat=True)
+        return convert_layout(context, Held(direct, tile.values), layout)
+    return convert_layout(context, tile, layout, flat=True)
 
 
-def _flat_positions(shop: Workshop, layout: Layout) -> list[Value]:
+def _flat_positions(context: LoweringContext, layout: Layout) -> list[Value]:
     """Return the index in C order of the element in each slot."""
-    lines = [shop.positions(axis, layout.scope) for axis in layout.axes]
-    return [shop.flat([p[s] for p, s in zip(lines, slot, strict=True)], layout.shape) for slot in layout.slots()]
+    lines = [context.element_indices(axis, layout.scope) for axis in layout.axes]
+    return [context.flat([p[s] for p, s in zip(lines, slot, strict=True)], layout.shape) for slot in layout.slots()]
 
 
-def _tests(shop: Workshop, layout: Layout) -> list[Value | None]:
+def _tests(context: LoweringContext, layout: Layout) -> list[Value | None]:
     """Return for each slot the condition that it holds an element; None where it always does."""
-    lines = [shop.inside(axis, shop.positions(axis, layout.scope)) for axis in layout.axes]
-    return [shop.all_of(line[s] for line, s in zip(lines, slot, strict=True)) for slot in layout.slots()]
+    lines = [context.in_bounds(axis, context.element_indices(axis, layout.scope)) for axis in layout.axes]
+    return [context.all_of(line[s] for line, s in zip(lines, slot, strict=True)) for slot in layout.slots()]
 
 
-def _moved_through_memory(shop: Workshop, tile: Held, layout: Layout) -> Held:
+def _moved_through_memory(context: LoweringContext, tile: Held, layout: Layout) -> Held:
     """Convert a layout through shared memory, in several steps where the tile takes more than half of it."""
-    b, element = shop.builder, tile.values[0].type
+    b, element = context.builder, tile.values[0].type
     assert isinstance(element, Scalar)
     total = 1
     for axis in layout.axes:
         total *= axis.size
-    limit = max(1, min(total, shop.options.shared_bytes // 2 // element.dtype.itemsize))
-    source, target = _flat_positions(shop, tile.layout), _flat_positions(shop, layout)
-    inside, owner = _tests(shop, tile.layout), shop.owns(tile.layout)
+    limit = max(1, min(total, context.options.shared_bytes // 2 // element.dtype.itemsize))
+    source, target = _flat_positions(context, tile.layout), _flat_positions(context, layout)
+    inside, owner = _tests(context, tile.layout), context.is_owner(tile.layout)
     results: list[Value | None] = [None] * len(target)
     for first in range(0, total, limit):
         parts = total > limit
-        array = shop.scratch(element.dtype, min(limit, total))
-        shop.access(array, "w")
+        array = context.scratch(element.dtype, min(limit, total))
+        context.access(array, "w")
         for value, at, test in zip(tile.values, source, inside, strict=True):
-            place, within = _windowed(shop, at, first, limit, parts)
-            condition = shop.all_of([owner, test, within])
+            place, within = _windowed(context, at, first, limit, parts)
+            condition = context.all_of([owner, test, within])
             if condition is None:
                 b.op("store", array, place, value)
                 continue
             with b.when(condition):
                 b.op("store", array, place, value)
-        shop.access(array, "r")
+        context.access(array, "r")
         for number, at in enumerate(target):
-            place, within = _windowed(shop, at, first, limit, parts)
+            place, within = _windowed(context, at, first, limit, parts)
             safe = b.emit("max", b.emit("min", place, b.index(min(limit, total - first) - 1)), b.index(0))
             exact = layout.exact and not parts
             element_read = b.emit("load", array, place if exact else safe)
@@ -106,40 +106,40 @@ def _moved_through_memory(shop: Workshop, tile: Held, layout: Layout) -> Held:
     return Held(layout, tuple(v for v in results if v is not None))
 
 
-def _windowed(shop: Workshop, at: Value, first: int, limit: int, parts: bool) -> tuple[Value, Value | None]:
+def _windowed(context: LoweringContext, at: Value, first: int, limit: int, parts: bool) -> tuple[Value, Value | None]:
     """Return an element's offset in the part of the tile that is in shared memory, and the condition that it is in that
     part.
     """
     if not parts:
         return at, None
-    b = shop.builder
+    b = context.builder
     place = b.emit("sub", at, b.index(first)) if first else at
     return place, b.emit("and", b.emit("ge", place, b.index(0)), b.emit("lt", place, b.index(limit)))
 
 
-def _moved_by_shuffles(shop: Workshop, tile: Held, layout: Layout, flat: bool) -> Held:
+def _moved_by_shuffles(context: LoweringContext, tile: Held, layout: Layout, flat: bool) -> Held:
     """Convert a layout by shuffles: each invocation reads the one that holds an element, from a slot that may differ
     between invocations.
     """
-    lines = [shop.positions(axis, layout.scope) for axis in layout.axes]
+    lines = [context.element_indices(axis, layout.scope) for axis in layout.axes]
     indices = []
     for slot in layout.slots():
         at = [p[s] for p, s in zip(lines, slot, strict=True)]
-        indices.append(_unflattened(shop, shop.flat(at, layout.shape), tile.layout.shape) if flat else at)
-    return Held(layout, tuple(_shuffled_element(shop, tile, at) for at in indices))
+        indices.append(_unflattened(context, context.flat(at, layout.shape), tile.layout.shape) if flat else at)
+    return Held(layout, tuple(_shuffled_element(context, tile, at) for at in indices))
 
 
-def _unflattened(shop: Workshop, number: Value, shape: Sequence[int]) -> list[Value]:
-    b, indices = shop.builder, []
+def _unflattened(context: LoweringContext, number: Value, shape: Sequence[int]) -> list[Value]:
+    b, indices = context.builder, []
     for size in reversed(shape[1:]):
         indices.append(b.emit("floormod", number, b.index(size)))
         number = b.emit("floordiv", number, b.index(size))
     return [number, *reversed(indices)]
 
 
-def _holder(shop: Workshop, layout: Layout, at: Sequence[Value]) -> tuple[Value, Value]:
+def _holder(context: LoweringContext, layout: Layout, at: Sequence[Value]) -> tuple[Value, Value]:
     """Return the lowest invocation that holds the element at `at`, and the number of its slot."""
-    b = shop.builder
+    b = context.builder
     lane, slot = b.index(0), b.index(0)
     for axis, position in zip(layout.axes, at, strict=True):
         inside = b.emit("max", b.emit("min", position, b.index(axis.size - 1)), b.index(0))
@@ -149,15 +149,15 @@ def _holder(shop: Workshop, layout: Layout, at: Sequence[Value]) -> tuple[Value,
             "add", b.emit("mul", b.emit("floordiv", group, b.index(1 << axis.bits)), b.index(axis.group)), offset
         )
         lane = b.emit("add", lane, b.emit("mul", place, b.index(1 << axis.shift)))
-        slot = b.emit("add", b.emit("mul", slot, b.index(axis.held)), own)
+        slot = b.emit("add", b.emit("mul", slot, b.index(axis.slots_per_invocation)), own)
     return lane, slot
 
 
-def _shuffled_element(shop: Workshop, tile: Held, at: Sequence[Value]) -> Value:
+def _shuffled_element(context: LoweringContext, tile: Held, at: Sequence[Value]) -> Value:
     """Return the element at `at`, shuffled from its holder: each slot is shuffled, then the right one selected."""
-    b = shop.builder
-    shop.uses_lanes()
-    lane, slot = _holder(shop, tile.layout, at)
+    b = context.builder
+    context.uses_lanes()
+    lane, slot = _holder(context, tile.layout, at)
     result = b.emit("sg_shuffle", tile.values[0], lane)
     for number, value in enumerate(tile.values[1:], 1):
         other = b.emit("sg_shuffle", value, lane)
@@ -166,56 +166,56 @@ def _shuffled_element(shop: Workshop, tile: Held, at: Sequence[Value]) -> Value:
 
 
 # -- single elements
-def get(shop: Workshop, tile: Held, at: Sequence[Value]) -> Value:
+def element_at(context: LoweringContext, tile: Held, at: Sequence[Value]) -> Value:
     """Return the element at an index, in every invocation."""
-    b, layout = shop.builder, tile.layout
+    b, layout = context.builder, tile.layout
     if len(tile.values) == 1 and layout.used == 0:
         return tile.values[0]
     if layout.scope == "subgroup":
-        return _shuffled_element(shop, tile, at)
+        return _shuffled_element(context, tile, at)
     element = tile.values[0].type
     assert isinstance(element, Scalar)
-    array = shop.scratch(element.dtype, 1)
+    array = context.scratch(element.dtype, 1)
     clamped = [
         b.emit("max", b.emit("min", p, b.index(axis.size - 1)), b.index(0))
         for p, axis in zip(at, layout.axes, strict=True)
     ]
-    lines = [shop.positions(axis, layout.scope) for axis in layout.axes]
-    owner = shop.owns(layout)
-    shop.access(array, "w")
+    lines = [context.element_indices(axis, layout.scope) for axis in layout.axes]
+    owner = context.is_owner(layout)
+    context.access(array, "w")
     for slot in layout.slots():
         same = [b.emit("eq", line[s], p) for line, s, p in zip(lines, slot, clamped, strict=True)]
-        condition = shop.all_of([owner, *same])
+        condition = context.all_of([owner, *same])
         assert condition is not None
         with b.when(condition):
             b.op("store", array, b.index(0), tile.values[layout.number(slot)])
-    shop.access(array, "r")
+    context.access(array, "r")
     return b.emit("load", array, b.index(0))
 
 
 # -- reductions
-def reduce(shop: Workshop, op: OpName, tile: Held, axis: int) -> Held:
+def reduce(context: LoweringContext, op: OpName, tile: Held, axis: int) -> Held:
     """Return the reduction along an axis."""
     element = tile.values[0].type
     assert isinstance(element, Scalar)
-    b = shop.builder
-    identity = b.const(neutral(op, element.dtype), element)
+    b = context.builder
+    identity = b.const(identity_of(op, element.dtype), element)
 
     def combine(x: Columns, y: Columns) -> Columns:
         return (b.emit(op, x[0], y[0]),)
 
-    values = _masked_values(shop, tile, axis, identity)
-    by_keys = keyed(shop, op, element)
+    values = _masked_values(context, tile, axis, identity)
+    by_keys = uses_keys(context, op, element)
     if by_keys:
-        shop.notes.append(f"{b.loc}: the {op} of f32 is found by whole numbers that are ordered as floats are")
-        values = keys_of(shop, op, values)
-    reduced = [c[0] for c in _reduce_axis(shop, tile.layout, axis, [(v,) for v in values], combine)]
-    return Held(tile.layout.without(axis), tuple(numbers_of(shop, op, reduced) if by_keys else reduced))
+        context.notes.append(f"{b.loc}: the {op} of f32 is found by whole numbers that are ordered as floats are")
+        values = keys_of(context, op, values)
+    reduced = [c[0] for c in _reduce_axis(context, tile.layout, axis, [(v,) for v in values], combine)]
+    return Held(tile.layout.without(axis), tuple(floats_of(context, op, reduced) if by_keys else reduced))
 
 
-def argument(shop: Workshop, op: OpName, tile: Held, axis: int) -> Held:
+def argument(context: LoweringContext, op: OpName, tile: Held, axis: int) -> Held:
     """Return the least index of the minimum or maximum along an axis. NaN counts as the extremum."""
-    b, layout = shop.builder, tile.layout
+    b, layout = context.builder, tile.layout
     element = tile.values[0].type
     assert isinstance(element, Scalar)
     is_float = element.dtype.is_float
@@ -230,33 +230,37 @@ def argument(shop: Workshop, op: OpName, tile: Held, axis: int) -> Held:
         taken = b.emit("or", better, b.emit("and", same, b.emit("lt", y[1], x[1])))
         return b.emit("select", taken, y[0], x[0]), b.emit("select", taken, y[1], x[1])
 
-    line = shop.positions(layout.axes[axis], layout.scope)
+    line = context.element_indices(layout.axes[axis], layout.scope)
     last = layout.axes[axis].size
-    inside = shop.inside(layout.axes[axis], line)
-    identity = b.const(neutral(op, element.dtype), element)
+    inside = context.in_bounds(layout.axes[axis], line)
+    identity = b.const(identity_of(op, element.dtype), element)
     columns: list[Columns] = []
     for slot in layout.slots():
         value, at, test = tile.values[layout.number(slot)], line[slot[axis]], inside[slot[axis]]
         if test is not None:
             value, at = b.emit("select", test, value, identity), b.emit("select", test, at, b.index(last))
         columns.append((value, at))
-    reduced = _reduce_axis(shop, layout, axis, columns, combine)
+    reduced = _reduce_axis(context, layout, axis, columns, combine)
     return Held(layout.without(axis), tuple(c[1] for c in reduced))
 
 
-def _masked_values(shop: Workshop, tile: Held, axis: int, identity: Value) -> list[Value]:
+def _masked_values(context: LoweringContext, tile: Held, axis: int, identity: Value) -> list[Value]:
     """Return the values of all slots, with the identity of the reduction in slots past the end of the axis."""
     layout = tile.layout
-    tests = shop.inside(layout.axes[axis], shop.positions(layout.axes[axis], layout.scope))
+    tests = context.in_bounds(layout.axes[axis], context.element_indices(layout.axes[axis], layout.scope))
     values = []
     for slot in layout.slots():
         value, test = tile.values[layout.number(slot)], tests[slot[axis]]
-        values.append(value if test is None else shop.builder.emit("select", test, value, identity))
+        values.append(value if test is None else context.builder.emit("select", test, value, identity))
     return values
 
 
 def _reduce_axis(
-    shop: Workshop, layout: Layout, axis: int, columns: list[Columns], combine: Callable[[Columns, Columns], Columns]
+    context: LoweringContext,
+    layout: Layout,
+    axis: int,
+    columns: list[Columns],
+    combine: Callable[[Columns, Columns], Columns],
 ) -> list[Columns]:
     """Reduce over all slots and all invocations along the axis."""
     left = layout.without(axis)
@@ -264,13 +268,13 @@ def _reduce_axis(
     for slot, column in zip(layout.slots(), columns, strict=True):
         lines.setdefault((*slot[:axis], *slot[axis + 1 :]), []).append(column)
     own = [_tree(line, combine) for line in lines.values()]
-    assert len(own) == left.held
+    assert len(own) == left.slots_per_invocation
     spread = layout.axes[axis]
-    shuffled = _shuffled_bits(shop, layout, spread)
+    shuffled = _shuffled_bits(context, layout, spread)
     for bit in range(shuffled):
-        own = [combine(c, _xor_partner(shop, c, 1 << (spread.shift + bit))) for c in own]
+        own = [combine(c, _xor_partner(context, c, 1 << (spread.shift + bit))) for c in own]
     if shuffled < spread.bits:
-        own = _reduce_through_memory(shop, layout.scope, spread, shuffled, own, combine)
+        own = _reduce_through_memory(context, layout.scope, spread, shuffled, own, combine)
     return own
 
 
@@ -282,25 +286,25 @@ def _tree(line: list[Columns], combine: Callable[[Columns, Columns], Columns]) -
     return line[0]
 
 
-def _shuffled_bits(shop: Workshop, layout: Layout, axis: Axis) -> int:
+def _shuffled_bits(context: LoweringContext, layout: Layout, axis: Axis) -> int:
     """Return how many of the axis' bits, from the lowest, can be exchanged by shuffles within a subgroup."""
     if layout.scope == "subgroup":
         return axis.bits
-    size = shop.options.subgroup
-    if not shop.options.shuffles or shop.invocations % size:
+    size = context.options.subgroup
+    if not context.options.shuffles or context.invocations % size:
         return 0
     inside = size.bit_length() - 1
     return max(0, min(axis.bits, inside - axis.shift))
 
 
-def _xor_partner(shop: Workshop, column: Columns, mask: int) -> Columns:
+def _xor_partner(context: LoweringContext, column: Columns, mask: int) -> Columns:
     """Return the values of the invocation whose number differs by xor with `mask`."""
-    shop.uses_lanes()
-    return tuple(shop.builder.emit("sg_shuffle_xor", value, mask=mask) for value in column)
+    context.uses_lanes()
+    return tuple(context.builder.emit("sg_shuffle_xor", value, mask=mask) for value in column)
 
 
 def _reduce_through_memory(
-    shop: Workshop,
+    context: LoweringContext,
     scope: str,
     axis: Axis,
     first_bit: int,
@@ -314,13 +318,13 @@ def _reduce_through_memory(
     done = first_bit
     while done < axis.bits:
         bits = min(max_bits, axis.bits - done)
-        columns = _combine_step(shop, scope, axis, done, bits, columns, combine)
+        columns = _combine_step(context, scope, axis, done, bits, columns, combine)
         done += bits
     return columns
 
 
 def _combine_step(
-    shop: Workshop,
+    context: LoweringContext,
     scope: str,
     axis: Axis,
     done: int,
@@ -331,9 +335,11 @@ def _combine_step(
     """Combine over bits `done` to `done + bits` of the axis: one invocation of each that share a partial result stores
     it, and each invocation loads the 2**bits partial results that it needs.
     """
-    b = shop.builder
-    count = 1 << shop.bits(scope)
-    rank = b.emit("floormod", shop.rank(scope), b.index(count)) if count != shop.invocations else shop.rank(scope)
+    b = context.builder
+    count = 1 << context.bits(scope)
+    rank = (
+        b.emit("floormod", context.rank(scope), b.index(count)) if count != context.invocations else context.rank(scope)
+    )
     low_shift, high_shift = axis.shift, axis.shift + done
     places = count >> done
     upper = b.emit("floordiv", rank, b.index(1 << high_shift)) if high_shift else rank
@@ -341,7 +347,7 @@ def _combine_step(
     own = b.emit("add", b.emit("mul", upper, b.index(1 << low_shift)), lower)
     among = b.emit("floormod", upper, b.index(1 << bits))
     first = b.emit("sub", own, b.emit("mul", among, b.index(1 << low_shift)))
-    writes = _writer(shop, scope, rank, low_shift, done, count)
+    writes = _writer(context, scope, rank, low_shift, done, count)
     widest = max(v.type.dtype.itemsize for v in columns[0])  # type: ignore[attr-defined]
     step = max(1, min(len(columns), _CHUNK_BYTES // (places * widest)))
     results: list[Columns] = []
@@ -350,14 +356,18 @@ def _combine_step(
         arrays = []
         for number, value in enumerate(part[0]):
             assert isinstance(value.type, Scalar)
-            arrays.append(shop.calm(value.type.dtype, places * len(part), "exchange" if number == 0 else "places"))
+            arrays.append(
+                context.alternating_scratch(
+                    value.type.dtype, places * len(part), "exchange" if number == 0 else "places"
+                )
+            )
         for array in arrays:
-            shop.access(array, "w")
+            context.access(array, "w")
 
         def write(part: list[Columns] = part, arrays: list[Value] = arrays) -> None:
             for place, column in enumerate(part):
                 for array, value in zip(arrays, column, strict=True):
-                    b.op("store", array, shop.at(own, place * places), value)
+                    b.op("store", array, context.at(own, place * places), value)
 
         if writes is None:
             write()
@@ -365,50 +375,50 @@ def _combine_step(
             with b.when(writes):
                 write()
         for array in arrays:
-            shop.access(array, "r")
+            context.access(array, "r")
         for place in range(len(part)):
             partials = [
-                tuple(b.emit("load", array, shop.at(first, place * places + (n << low_shift))) for array in arrays)
+                tuple(b.emit("load", array, context.at(first, place * places + (n << low_shift))) for array in arrays)
                 for n in range(1 << bits)
             ]
             results.append(_tree(list(partials), combine))
     return results
 
 
-def _writer(shop: Workshop, scope: str, rank: Value, shift: int, done: int, count: int) -> Value | None:
+def _writer(context: LoweringContext, scope: str, rank: Value, shift: int, done: int, count: int) -> Value | None:
     """Return the condition that the invocation writes on behalf of those with the same values; None if all write."""
-    b = shop.builder
+    b = context.builder
     tests: list[Value | None] = []
     if done:
         part = b.emit("floordiv", rank, b.index(1 << shift)) if shift else rank
         tests.append(b.emit("eq", b.emit("floormod", part, b.index(1 << done)), b.index(0)))
-    if scope == "workgroup" and count != shop.invocations:
-        tests.append(b.emit("lt", shop.rank(scope), b.index(count)))
-    return shop.all_of(tests)
+    if scope == "workgroup" and count != context.invocations:
+        tests.append(b.emit("lt", context.rank(scope), b.index(count)))
+    return context.all_of(tests)
 
 
 # -- scans
-def scan(shop: Workshop, op: OpName, tile: Held, axis: int) -> Held:
+def scan(context: LoweringContext, op: OpName, tile: Held, axis: int) -> Held:
     """Return the inclusive scan along an axis: within each group, then across invocations, then from group to group."""
-    b, layout = shop.builder, tile.layout
+    b, layout = context.builder, tile.layout
     element, spread = tile.values[0].type, layout.axes[axis]
     assert isinstance(element, Scalar)
-    identity = b.const(neutral(op, element.dtype), element)
-    values = dict(zip(layout.slots(), _masked_values(shop, tile, axis, identity), strict=True))
+    identity = b.const(identity_of(op, element.dtype), element)
+    values = dict(zip(layout.slots(), _masked_values(context, tile, axis, identity), strict=True))
     others = list(dict.fromkeys((*s[:axis], *s[axis + 1 :]) for s in layout.slots()))
-    groups = spread.held // spread.group
+    groups = spread.slots_per_invocation // spread.group
 
     def slot(other: tuple[int, ...], number: int) -> tuple[int, ...]:
         return (*other[:axis], number, *other[axis:])
 
     for other in others:
-        for start in range(0, spread.held, spread.group):
+        for start in range(0, spread.slots_per_invocation, spread.group):
             for number in range(start + 1, start + spread.group):
                 at = slot(other, number)
                 values[at] = b.emit(op, values[slot(other, number - 1)], values[at])
     keys = [(other, r) for other in others for r in range(groups)]
     totals = [values[slot(o, r * spread.group + spread.group - 1)] for o, r in keys]
-    totals_before, totals_of_all = _across(shop, op, layout.scope, spread, totals, identity)
+    totals_before, totals_of_all = _across(context, op, layout.scope, spread, totals, identity)
     for place, (other, r) in enumerate(keys):
         ahead = totals_before[place]
         if r:
@@ -422,65 +432,65 @@ def scan(shop: Workshop, op: OpName, tile: Held, axis: int) -> Held:
 
 
 def _across(
-    shop: Workshop, op: OpName, scope: str, axis: Axis, totals: list[Value], identity: Value
+    context: LoweringContext, op: OpName, scope: str, axis: Axis, totals: list[Value], identity: Value
 ) -> tuple[list[Value], list[Value]]:
     """Scan the groups' totals across the invocations of an axis.
 
     Return for each total the combination of those of the invocations before this one, and the combination of all.
     """
-    b = shop.builder
+    b = context.builder
     if axis.bits == 0:
         return [identity] * len(totals), list(totals)
-    place, totals_so_far = shop.place(axis, scope), list(totals)
+    place, totals_so_far = context.coordinate(axis, scope), list(totals)
     for bit in range(axis.bits):  # blocks of doubling size: the right half adds the last value of the left one
         stride = 1 << bit
         right = b.emit("eq", b.emit("floormod", b.emit("floordiv", place, b.index(stride)), b.index(2)), b.index(1))
         block = b.emit("mul", b.emit("floordiv", place, b.index(2 * stride)), b.index(2 * stride))
         source = b.emit("add", block, b.index(stride - 1))
-        others = _from_place(shop, scope, axis, totals_so_far, source)
+        others = _from_place(context, scope, axis, totals_so_far, source)
         totals_so_far = [
             b.emit("select", right, b.emit(op, o, h), h) for o, h in zip(others, totals_so_far, strict=True)
         ]
     last = b.index((1 << axis.bits) - 1)
-    totals_of_all = _from_place(shop, scope, axis, totals_so_far, last)
+    totals_of_all = _from_place(context, scope, axis, totals_so_far, last)
     previous = b.emit("max", b.emit("sub", place, b.index(1)), b.index(0))
-    shifted = _from_place(shop, scope, axis, totals_so_far, previous)
+    shifted = _from_place(context, scope, axis, totals_so_far, previous)
     first = b.emit("eq", place, b.index(0))
     return [b.emit("select", first, identity, s) for s in shifted], totals_of_all
 
 
-def _from_place(shop: Workshop, scope: str, axis: Axis, values: list[Value], place: Value) -> list[Value]:
+def _from_place(context: LoweringContext, scope: str, axis: Axis, values: list[Value], place: Value) -> list[Value]:
     """Return the values that the invocation at another coordinate along the axis holds."""
-    b = shop.builder
-    count = 1 << shop.bits(scope)
-    rank = shop.rank(scope)
-    if count != shop.invocations and scope == "workgroup":
+    b = context.builder
+    count = 1 << context.bits(scope)
+    rank = context.rank(scope)
+    if count != context.invocations and scope == "workgroup":
         rank = b.emit("floormod", rank, b.index(count))
-    distance = b.emit("sub", place, shop.place(axis, scope))
+    distance = b.emit("sub", place, context.coordinate(axis, scope))
     source = b.emit("add", rank, b.emit("mul", distance, b.index(1 << axis.shift)))
-    if scope == "subgroup" or _shuffled_bits(shop, Layout((axis,), scope), axis) == axis.bits:
-        shop.uses_lanes()
-        lane = source if scope == "subgroup" else b.emit("floormod", source, b.index(shop.options.subgroup))
+    if scope == "subgroup" or _shuffled_bits(context, Layout((axis,), scope), axis) == axis.bits:
+        context.uses_lanes()
+        lane = source if scope == "subgroup" else b.emit("floormod", source, b.index(context.options.subgroup))
         return [b.emit("sg_shuffle", v, lane) for v in values]
     element = values[0].type
     assert isinstance(element, Scalar)
     step = max(1, min(len(values), _CHUNK_BYTES // (count * element.dtype.itemsize)))
     results: list[Value] = []
-    writes = _writer(shop, scope, rank, 0, 0, count)
+    writes = _writer(context, scope, rank, 0, 0, count)
     for start in range(0, len(values), step):
         part = values[start : start + step]
-        array = shop.scratch(element.dtype, count * len(part))
-        shop.access(array, "w")
+        array = context.scratch(element.dtype, count * len(part))
+        context.access(array, "w")
 
         def write(part: list[Value] = part, array: Value = array) -> None:
             for number, value in enumerate(part):
-                b.op("store", array, shop.at(rank, number * count), value)
+                b.op("store", array, context.at(rank, number * count), value)
 
         if writes is None:
             write()
         else:
             with b.when(writes):
                 write()
-        shop.access(array, "r")
-        results += [b.emit("load", array, shop.at(source, number * count)) for number in range(len(part))]
+        context.access(array, "r")
+        results += [b.emit("load", array, context.at(source, number * count)) for number in range(len(part))]
     return results

@@ -1,10 +1,10 @@
-"""Tile lowering: turn operations on tiles into code of the single invocations.
+"""Tile lowering: turn operations on tiles into code for individual invocations.
 
 Takes a module in normal form with device functions inlined, and returns it without operations on tiles and values of
 tile types: they become registers, memory accesses, shared memory, shuffles, and barriers where an access has to wait
 for those of other invocations. `kernel.attrs["tiles"]` explains line by line what was chosen and why.
 
-1. Each tile has a layout (see `assign`) over the largest power of two of invocations; the others hold replicas and
+1. Each tile has a layout (see `assign_layouts`) over the largest power of two of invocations; the others hold replicas and
    write nothing.
 2. A slice that only products read isn't loaded into registers: it is staged in shared memory where it is loaded, or the
    product reads it from global memory, if its engine does that and the memory can't change in between.
@@ -45,15 +45,15 @@ from .engines import Choice, choose_engine
 from .layout import Layout
 from .matmul import label, shape_of
 from .mma_fragments import Fragments, Plan, Splat
-from .mma_matmul import Kept
-from .prefetch import Ahead
+from .mma_matmul import KeptInMatrices
+from .prefetch import Prefetch
 from .shared_operands import Packed
-from .software_pipeline import Overlapped
-from .tile_state import Deferred, Held, Options, Staged, Workshop
+from .software_pipeline import PipelinedProduct
+from .tile_state import Deferred, Held, LoweringContext, Options, Staged
 
 __all__ = ["LowerTiles", "options_for"]
 
-MOST_KEPT = 512
+MAX_KEPT_BYTES = 512
 """Bytes of accumulators and of an operand kept in matrices, for each invocation: half of its registers."""
 
 
@@ -68,7 +68,7 @@ def options_for(caps: DeviceCaps) -> Options:
         direct=processor,
         lanes=4 if processor else 0,
         unroll=128 if processor else 256,
-        most_held=512 if processor else 256,
+        max_held=512 if processor else 256,
         keys=not processor,
         reciprocals=not processor,
     )
@@ -76,7 +76,7 @@ def options_for(caps: DeviceCaps) -> Options:
 
 @dataclass(frozen=True, slots=True)
 class LowerTiles:
-    """The tile lowering pass; kernels without tiles stay as they are."""
+    """The tile lowering pass; kernels without tiles are unchanged."""
 
     options: Options
     caps: DeviceCaps
@@ -89,56 +89,56 @@ class LowerTiles:
         return module
 
 
-Place = Held | Staged | Deferred | Packed | Kept | Fragments | Splat
+Place = Held | Staged | Deferred | Packed | KeptInMatrices | Fragments | Splat
 
 
 @dataclass(slots=True)
 class Lowering:
     """The lowering of one kernel.
 
-    `tiles` maps tile values to where they are, `replaced` other values to their replacements, `plans` values in
-    matrices to their plan, `ahead` products to their prefetch. `uses`, `homes` and `order` are the uses of values, and
-    the region and position of operations; `exits` and `targets` are the values that receive the operands of
+    `tiles` maps tile values to their locations, `replaced` other values to their replacements, `plans` values in
+    matrices to their plan, and `prefetches` products to their prefetch. `uses` has the uses of values, `regions` and
+    `order` the region and position of operations. `exits` and `targets` have the values that receive the operands of
     terminators.
     """
 
     kernel: Function
     options: Options
     caps: DeviceCaps
-    shop: Workshop = field(init=False)
+    context: LoweringContext = field(init=False)
     layouts: Assignment = field(init=False)
     tiles: dict[Value, Place] = field(default_factory=dict)
     plans: dict[Value, Plan] = field(default_factory=dict)
-    ahead: dict[Op, Ahead] = field(default_factory=dict)
+    prefetches: dict[Op, Prefetch] = field(default_factory=dict)
     replaced: dict[Value, Value] = field(default_factory=dict)
     uses: dict[Value, list[Op]] = field(default_factory=dict)
-    homes: dict[Op, Region] = field(default_factory=dict)
+    regions: dict[Op, Region] = field(default_factory=dict)
     exits: dict[Op, Sequence[Value]] = field(default_factory=dict)
     order: dict[Op, int] = field(default_factory=dict)
     targets: list[Sequence[Value]] = field(default_factory=list)
 
     def run(self) -> None:
         kernel = self.kernel
-        self.shop = Workshop(kernel, self.options, kernel.attrs["local_size"])
-        bits = {scope: self.shop.bits(scope) for scope in ("workgroup", "subgroup")}
+        self.context = LoweringContext(kernel, self.options, kernel.attrs["local_size"])
+        bits = {scope: self.context.bits(scope) for scope in ("workgroup", "subgroup")}
         self.layouts = assign(kernel, bits, self.options.vector, self.options.lanes)
         self._survey(kernel.body)
-        self.plans = mma_fragments.plans_of(kernel, self.caps, self.shop.invocations)
+        self.plans = mma_fragments.plans_of(kernel, self.caps, self.context.invocations)
         self.region(kernel.body, [])
-        self.shop.settle()
+        self.context.finalize()
         replace_uses(kernel.body, self.replaced)
-        self.shop.check_shared(kernel.loc)
-        kernel.attrs["tiles"] = tuple(dict.fromkeys(self.shop.notes))
+        self.context.check_shared(kernel.loc)
+        kernel.attrs["tiles"] = tuple(dict.fromkeys(self.context.notes))
 
     def _survey(self, region: Region) -> None:
         """Collect the uses of values, the regions of operations, and the alias classes that the kernel writes."""
         for op in region.ops:
-            self.homes[op] = region
+            self.regions[op] = region
             self.order[op] = len(self.order)
             for value in op.operands:
                 self.uses.setdefault(value, []).append(op)
             if OPS[op.name].effect in (Effect.WRITE, Effect.READ_WRITE) and op.operands:
-                self.shop.written.add(alias_class(op.operands[0]))
+                self.context.written.add(alias_class(op.operands[0]))
             for inner in op.regions:
                 self._survey(inner)
 
@@ -147,9 +147,9 @@ class Lowering:
         """Rewrite a region; `targets` are the values that its `yield` defines."""
         source, region.ops = region.ops, []
         self.targets.append(targets)
-        with self.shop.builder.at(region):
+        with self.context.builder.at(region):
             for op in source:
-                self.shop.builder.loc = op.loc
+                self.context.builder.loc = op.loc
                 self.operation(op)
         self.targets.pop()
 
@@ -162,21 +162,23 @@ class Lowering:
             self.loop(op)
         elif op.name == "poison" and isinstance(op.attrs["type"], Tile):
             layout = self.layouts.of(op.result)
-            poison = self.shop.builder.emit("poison", type=Scalar(op.attrs["type"].dtype))
-            self.tiles[op.result] = Held(layout, (poison,) * layout.held)
+            poison = self.context.builder.emit("poison", type=Scalar(op.attrs["type"].dtype))
+            self.tiles[op.result] = Held(layout, (poison,) * layout.slots_per_invocation)
         else:
-            op.operands[:] = self.handed(op.operands, self.given_to(op)) if OPS[op.name].terminator else self.plain(op)
-            self.shop.note_plain(op)
-            self.shop.builder.region.ops.append(op)
+            op.operands[:] = (
+                self.flatten(op.operands, self.receivers(op)) if OPS[op.name].terminator else self.plain(op)
+            )
+            self.context.record_accesses(op)
+            self.context.builder.region.ops.append(op)
 
     def plain(self, op: Op) -> list[Value]:
         return [resolve(self.replaced, value) for value in op.operands]
 
-    def given_to(self, op: Op) -> Sequence[Value]:
+    def receivers(self, op: Op) -> Sequence[Value]:
         """Return the values that the operands of a terminator define."""
         return self.targets[-1] if op.name == "yield" else self.exits.get(op, op.operands)
 
-    def handed(self, values: Sequence[Value], targets: Sequence[Value]) -> list[Value]:
+    def flatten(self, values: Sequence[Value], targets: Sequence[Value]) -> list[Value]:
         """Flatten values that control flow passes on: tiles become one value per slot, in the layout of the value that
         they define.
         """
@@ -190,8 +192,8 @@ class Lowering:
                 flat.append(resolve(self.replaced, value))
         return flat
 
-    def received(self, old: Sequence[Value], new: Sequence[Value]) -> None:
-        """Rebuild tiles from the values that control flow passed on: the inverse of `handed`."""
+    def unflatten(self, old: Sequence[Value], new: Sequence[Value]) -> None:
+        """Rebuild tiles from the values that control flow passed on: the inverse of `flatten`."""
         values = iter(new)
         for value in old:
             if not isinstance(value.type, Tile):
@@ -199,10 +201,10 @@ class Lowering:
                 continue
             plan = self.plans.get(value)
             if plan is not None:
-                self.tiles[value] = Fragments(plan, tuple(next(values) for _ in range(plan.held)))
+                self.tiles[value] = Fragments(plan, tuple(next(values) for _ in range(plan.matrices_per_subgroup)))
                 continue
             layout = self.layouts.of(value)
-            self.tiles[value] = Held(layout, tuple(next(values) for _ in range(layout.held)))
+            self.tiles[value] = Held(layout, tuple(next(values) for _ in range(layout.slots_per_invocation)))
 
     def types_of(self, values: Sequence[Value]) -> list[Type]:
         """Return the types of values after flattening."""
@@ -210,79 +212,81 @@ class Lowering:
         for value in values:
             kind, plan = value.type, self.plans.get(value)
             if plan is not None:
-                types += [plan.kind] * plan.held
+                types += [plan.kind] * plan.matrices_per_subgroup
                 continue
-            types += [Scalar(kind.dtype)] * self.layouts.of(value).held if isinstance(kind, Tile) else [kind]
+            types += (
+                [Scalar(kind.dtype)] * self.layouts.of(value).slots_per_invocation if isinstance(kind, Tile) else [kind]
+            )
         return types
 
     def branch(self, op: Op) -> None:
         """Lower an `if`."""
         condition = resolve(self.replaced, op.operands[0])
-        before, assumed = set(self.shop.pending), set(self.shop.assumed)
+        before, assumed = set(self.context.pending), set(self.context.assumed)
         after: set[tuple[AliasClass, str]] = set()
         assumed_after: set[tuple[AliasClass, str]] = set()
         for inner in op.regions:
-            self.shop.pending, self.shop.assumed = set(before), set(assumed)
+            self.context.pending, self.context.assumed = set(before), set(assumed)
             self.region(inner, op.results)
-            after |= self.shop.pending
-            assumed_after |= self.shop.assumed
-        self.shop.pending, self.shop.assumed = after, assumed_after
+            after |= self.context.pending
+            assumed_after |= self.context.assumed
+        self.context.pending, self.context.assumed = after, assumed_after
         lowered = Op(op.name, [condition], self.types_of(op.results), op.attrs, op.regions, op.loc)
-        self.shop.builder.region.ops.append(lowered)
-        self.received(op.results, lowered.results)
+        self.context.builder.region.ops.append(lowered)
+        self.unflatten(op.results, lowered.results)
 
     def loop(self, op: Op) -> None:
         """Lower a `for` or `loop`, with the prefetched operands as further loop-carried values."""
         first = 3 if op.name == "for" else 0
         body = op.regions[0]
         fixed = [resolve(self.replaced, value) for value in op.operands[:first]]
-        carried = self.handed(op.operands[first:], body.args[1 if first else 0 :])
+        carried = self.flatten(op.operands[first:], body.args[1 if first else 0 :])
         ahead = self._prefetched(op, fixed) if op.name == "for" else []
         more = [value for one in ahead for value in one.current]
         kinds = [v.type for v in more]
         old = list(body.args)
         body.args[:] = [Value(t, body, n) for n, t in enumerate([*self.types_of(old), *kinds])]
-        self.received(old, body.args)
+        self.unflatten(old, body.args)
         if op.name == "for":
-            self.shop.counters[body.args[0]] = (fixed[0], fixed[2])
+            self.context.induction_variables[body.args[0]] = (fixed[0], fixed[2])
         extra = iter(body.args[len(body.args) - len(more) :])
         for one in ahead:
-            one.enter(body.args[0], [next(extra) for _ in one.current])
-        before, assumed = set(self.shop.pending), self.shop.assume(body)  # rule 3
+            one.begin_body(body.args[0], [next(extra) for _ in one.current])
+        before, assumed = set(self.context.pending), self.context.assume(body)  # rule 3
         self._loop_body(op, old[1 if first else 0 :])
-        self.shop.pending |= before
-        self.shop.assumed = assumed
+        self.context.pending |= before
+        self.context.assumed = assumed
         for one in ahead:
             body.terminator.operands += one.following
-            if isinstance(one, Overlapped):
-                one.finish(self.shop)
+            if isinstance(one, PipelinedProduct):
+                one.finish(self.context)
         types = [*self.types_of(op.results), *kinds]
         lowered = Op(op.name, [*fixed, *carried, *more], types, op.attrs, op.regions, op.loc)
-        self.shop.builder.region.ops.append(lowered)
-        self.received(op.results, lowered.results)
+        self.context.builder.region.ops.append(lowered)
+        self.unflatten(op.results, lowered.results)
 
-    def _prefetched(self, loop: Op, fixed: Sequence[Value]) -> list[Ahead]:
+    def _prefetched(self, loop: Op, fixed: Sequence[Value]) -> list[Prefetch]:
         """Apply rule 5: begin the prefetch of the loop's products before the loop."""
         prefetched = []
-        for product in prefetch.asked_for(loop):
-            numbers, why = prefetch.fits(loop, product, self.shop.written, self.uses)
+        for product in prefetch.prefetching_products(loop):
+            numbers, why = prefetch.prefetchable_operands(loop, product, self.context.written, self.uses)
             if numbers and self.engine(product).engine not in ("fma", "matrix"):
                 numbers, why = [], "this engine reads the factors where they are"
             if not numbers:
-                self.shop.notes.append(f"{product.loc}: nothing is loaded ahead: {why}")
+                self.context.notes.append(f"{product.loc}: nothing is loaded ahead: {why}")
                 continue
             plan = self.plans.get(product.result)
-            begin: Callable[..., Ahead] = prefetch.begin
-            if prefetch.overlaps(product, plan, numbers):
+            begin: Callable[..., Prefetch] = prefetch.begin
+            if prefetch.is_pipelined(product, plan, numbers):
                 begin = software_pipeline.begin
-            packs = self.packs(product, numbers)
-            begun = begin(self.shop, loop, product, numbers, fixed, plan, packs, lambda v: resolve(self.replaced, v))
-            self.ahead[product] = begun
+            packs = self.transposed_operands(product, numbers)
+            begun = begin(self.context, loop, product, numbers, fixed, plan, packs, lambda v: resolve(self.replaced, v))
+            self.prefetches[product] = begun
             prefetched.append(begun)
             when = "after" if product.attrs["prefetch"].endswith("late") else "before"
             what = "factors are" if len(numbers) == 2 else f"{('left', 'right')[numbers[0]]} factor is"
             registers = len(begun.current)
-            self.shop.notes.append(
+            self.context.notes.append(
                 f"{product.loc}: the next round's {what} loaded {when} the barrier, {registers} values per invocation"
             )
         return prefetched
@@ -299,15 +303,15 @@ class Lowering:
         tile = self.tiles[value]
         target = layout or self.layouts.of(value)
         if isinstance(tile, Held):
-            return layout_conversion.moved(self.shop, tile, target)
+            return layout_conversion.convert_layout(self.context, tile, target)
         if isinstance(tile, Deferred):
-            self.shop.access(tile.operands[0], "r", target.scope)
-            return memory.load(self.shop, tile.op, tile.operands, target)
+            self.context.access(tile.operands[0], "r", target.scope)
+            return memory.load(self.context, tile.op, tile.operands, target)
         if isinstance(tile, Splat):
-            return Held(target, (tile.value,) * target.held)
+            return Held(target, (tile.value,) * target.slots_per_invocation)
         if isinstance(tile, Fragments):
-            return layout_conversion.moved(
-                self.shop, mma_matmul.to_registers(self.shop, tile, self.layouts.of(value)), target
+            return layout_conversion.convert_layout(
+                self.context, mma_matmul.to_registers(self.context, tile, self.layouts.of(value)), target
             )
         raise InternalError("a tile that only products read is needed in registers")
 
@@ -315,7 +319,7 @@ class Lowering:
         """Return the accumulators of a product in matrices."""
         tile = self.tiles[value]
         if isinstance(tile, Splat):
-            return mma_matmul.fill(self.shop, plan, tile.value)
+            return mma_matmul.fill(self.context, plan, tile.value)
         if not isinstance(tile, Fragments):
             raise InternalError("sums in registers are needed in matrices")
         return tile
@@ -327,24 +331,24 @@ class Lowering:
             return Choice("matrix", f"the device multiplies {plan.shape.a}, {plan}")
         return choose_engine(op, self.options, self.caps)
 
-    def packs(self, product: Op, numbers: Sequence[int]) -> list[bool] | None:
+    def transposed_operands(self, product: Op, operand_numbers: Sequence[int]) -> list[bool] | None:
         """Return for each of these operands of a product, all of them slices, whether it is transposed while it is
         staged as vectors; None if they can't be staged as vectors.
         """
         plan, sums = self.plans.get(product.result), self.layouts.of(product.result)
-        factors = [(number, product.operands[number].op) for number in numbers]
+        factors = [(number, product.operands[number].op) for number in operand_numbers]
         slices = [(number, op) for number, op in factors if op is not None]
         if plan is not None:
             return [False] * len(slices) if all(shared_operands.can_pack(op, plan) for _, op in slices) else None
-        if not all(shared_operands.suits_sums(self.shop, op, number, sums) for number, op in slices):
+        if not all(shared_operands.suits_accumulators(self.context, op, number, sums) for number, op in slices):
             return None
-        return [shared_operands.turns(op, number, sums) for number, op in slices]
+        return [shared_operands.is_transposed(op, number, sums) for number, op in slices]
 
-    def keeps(self, op: Op, uses: Sequence[Op]) -> bool:
+    def stays_in_matrices(self, op: Op, uses: Sequence[Op]) -> bool:
         """True if an operand of one product in a loop stays in matrices: registers have to suffice for it and the
         accumulators of all products.
         """
-        if len(uses) != 1 or uses[0].operands[:2].count(op.result) != 1 or self.homes[uses[0]] is self.homes[op]:
+        if len(uses) != 1 or uses[0].operands[:2].count(op.result) != 1 or self.regions[uses[0]] is self.regions[op]:
             return False
         kind, plan, lanes = memory.kind_of(op.result), self.plans[uses[0].result], self.options.subgroup
         along = plan.down if op.result is uses[0].operands[0] else plan.across
@@ -352,17 +356,20 @@ class Lowering:
         sums = {
             use: self.plans[use.result] for use in self.order if use.name == "tile_mma" and use.result in self.plans
         }
-        accumulators = [p.held * p.shape.m * p.shape.n * p.total.itemsize for p in sums.values()]
-        return (own + sum(accumulators)) // lanes <= MOST_KEPT
+        accumulators = [
+            p.matrices_per_subgroup * p.shape.m * p.shape.n * p.accumulator_dtype.itemsize for p in sums.values()
+        ]
+        return (own + sum(accumulators)) // lanes <= MAX_KEPT_BYTES
 
     def check_held(self, value: Value) -> None:
         """Raise CompileError if an invocation would hold more of a tile than fits its registers."""
         layout = self.layouts.of(value)
-        if layout.held > self.options.most_held:
+        if layout.slots_per_invocation > self.options.max_held:
             raise CompileError(
-                f"each of the {self.shop.invocations} invocations would hold {layout.held} elements of a tile of "
-                f"{' x '.join(map(str, layout.shape))} (up to {self.options.most_held})",
-                self.shop.builder.loc,
+                f"each of the {self.context.invocations} invocations would hold {layout.slots_per_invocation} elements of "
+                f"a tile of "
+                f"{' x '.join(map(str, layout.shape))} (up to {self.options.max_held})",
+                self.context.builder.loc,
                 hint="use a smaller tile or a larger workgroup",
             )
 
@@ -370,14 +377,14 @@ class Lowering:
         """True if all uses of a tile are as operand A or B of products."""
         return all(use.name == "tile_mma" and value is not use.operands[2] for use in self.uses.get(value, ()))
 
-    def stays(self, op: Op) -> bool:
+    def is_unchanged(self, op: Op) -> bool:
         """True if the memory of a slice doesn't change before its uses (rule 2). If the kernel writes that memory, the
         slice may have only one use, in the same region.
         """
         uses = self.uses.get(op.result, [])
-        if alias_class(op.operands[0]) not in self.shop.written:
+        if alias_class(op.operands[0]) not in self.context.written:
             return True
-        if len(uses) != 1 or self.homes[uses[0]] is not self.homes[op]:
+        if len(uses) != 1 or self.regions[uses[0]] is not self.regions[op]:
             return False
         first, last = self.order[op], self.order[uses[0]]
         in_between = (o for o, number in self.order.items() if first < number < last)
@@ -386,21 +393,25 @@ class Lowering:
 
 # -- handlers of operations, called with the lowering and the operation
 def _load(low: Lowering, op: Op) -> None:
-    context, operands = low.shop, low.plain(op)
+    context, operands = low.context, low.plain(op)
     kind = tile_of(op.result)
     if low.only_products(op.result) and low.uses.get(op.result):
         uses = low.uses[op.result]
         choice = low.engine(uses[0])
         same_engine = all(low.engine(use).engine == choice.engine for use in uses)
-        same_region = len(uses) == 1 and low.homes[uses[0]] is low.homes[op]
+        same_region = len(uses) == 1 and low.regions[uses[0]] is low.regions[op]
         padded = constant_of(op.operands[-1]) == 0  # products skip the part of K that is outside of an operand
-        if padded and low.stays(op) and (same_region or (same_engine and choice.engine not in ("fma", "matrix"))):
+        if (
+            padded
+            and low.is_unchanged(op)
+            and (same_region or (same_engine and choice.engine not in ("fma", "matrix")))
+        ):
             low.tiles[op.result] = Deferred(op, tuple(operands))
             return
         if same_engine and choice.engine == "matrix" and shared_operands.can_pack(op, low.plans[uses[0].result]):
             (staged,) = shared_operands.stage(context, [(op, operands, label(operands[0]))])
             low.tiles[op.result] = staged
-            if low.keeps(op, uses):
+            if low.stays_in_matrices(op, uses):
                 context.access(staged.array, "r")
                 number = uses[0].operands.index(op.result)
                 depth = memory.kind_of(uses[0].operands[0]).shape[1]
@@ -413,7 +424,7 @@ def _load(low: Lowering, op: Op) -> None:
         if same_engine and choice.engine in ("fma", "matrix"):
             lines = choice.engine == "matrix"
             (low.tiles[op.result],) = fma_matmul.stage_slices(
-                context, [(op, operands, label(operands[0]))], lines=lines
+                context, [(op, operands, label(operands[0]))], pad_rows=lines
             )
             context.notes.append(f"{op.loc}: the slice is staged in shared memory once, for {len(uses)} products")
             return
@@ -427,71 +438,71 @@ def _store(low: Lowering, op: Op) -> None:
     operands = [resolve(low.replaced, v) for v in op.operands[:-1]]
     source = low.tiles[op.operands[-1]]
     if isinstance(source, Fragments):
-        low.shop.access(operands[0], "w")
+        low.context.access(operands[0], "w")
 
         def through_registers() -> None:
-            memory.store(low.shop, op, operands, low.held(op.operands[-1]))
+            memory.store(low.context, op, operands, low.held(op.operands[-1]))
 
-        mma_matmul.store(low.shop, op, operands, source, memory.kind_of(op.operands[-1]), through_registers)
+        mma_matmul.store(low.context, op, operands, source, memory.kind_of(op.operands[-1]), through_registers)
         return
     tile = low.held(op.operands[-1])
-    low.shop.access(operands[0], "w", tile.layout.scope)
-    memory.store(low.shop, op, operands, tile)
+    low.context.access(operands[0], "w", tile.layout.scope)
+    memory.store(low.context, op, operands, tile)
 
 
 def _touch(low: Lowering, op: Op, scope: str) -> None:
-    """Record the memory accesses of an operation's region."""
+    """Record the memory accesses of an operation's region, after replacing values in it by their lowered ones."""
     replace_uses(op.regions[0], low.replaced)
     for inner in op.regions[0].walk():
         effect = OPS[inner.name].effect
         if effect in (Effect.WRITE, Effect.READ_WRITE):
-            low.shop.access(inner.operands[0], "w", scope)
+            low.context.access(inner.operands[0], "w", scope)
         elif effect == Effect.READ:
-            low.shop.access(inner.operands[0], "r", scope)
+            low.context.access(inner.operands[0], "r", scope)
 
 
 def _map(low: Lowering, op: Op) -> None:
     number = mma_fragments.splat_of(op.result)
     if number is not None:
         for inner in op.regions[0].ops[:-1]:
-            low.shop.builder.region.ops.append(inner)
+            low.context.builder.region.ops.append(inner)
         low.tiles[op.result] = Splat(resolve(low.replaced, number))
         return
     plan = low.plans.get(op.result)
     if plan is not None:
         factor = low.held(op.operands[1])
-        low.tiles[op.result] = mma_matmul.scale_rows(low.shop, low.matrices(op.operands[0], plan), factor)
+        low.tiles[op.result] = mma_matmul.scale_rows(low.context, low.matrices(op.operands[0], plan), factor)
         return
     low.check_held(op.result)
     layout = low.layouts.of(op.result)
     operands = [low.held(v, layout.operand(memory.kind_of(v).shape)) for v in op.operands]
     _touch(low, op, layout.scope)
-    low.tiles[op.result] = memory.map_region(low.shop, op, layout, operands)
+    low.tiles[op.result] = memory.map_region(low.context, op, layout, operands)
 
 
 def _each(low: Lowering, op: Op) -> None:
     layout = low.layouts.of(op.operands[0])
     operands = [low.held(v, layout.operand(memory.kind_of(v).shape)) for v in op.operands]
     _touch(low, op, layout.scope)
-    memory.run_each(low.shop, op, layout, operands)
+    memory.run_each(low.context, op, layout, operands)
 
 
 def _reduce(low: Lowering, op: Op) -> None:
     function = layout_conversion.argument if op.name == "tile_argument" else layout_conversion.reduce
-    reduced = function(low.shop, op_name(op.attrs["op"]), low.held(op.operands[0]), op.attrs["axis"])
-    low.tiles[op.result] = layout_conversion.moved(low.shop, reduced, low.layouts.of(op.result))
+    reduced = function(low.context, op_name(op.attrs["op"]), low.held(op.operands[0]), op.attrs["axis"])
+    low.tiles[op.result] = layout_conversion.convert_layout(low.context, reduced, low.layouts.of(op.result))
 
 
 def _scan(low: Lowering, op: Op) -> None:
     layout = low.layouts.of(op.result)
     low.tiles[op.result] = layout_conversion.scan(
-        low.shop, op_name(op.attrs["op"]), low.held(op.operands[0], layout), op.attrs["axis"]
+        low.context, op_name(op.attrs["op"]), low.held(op.operands[0], layout), op.attrs["axis"]
     )
 
 
 def _reshape(low: Lowering, op: Op) -> None:
     low.check_held(op.result)
-    low.tiles[op.result] = layout_conversion.reshape(low.shop, low.held(op.operands[0]), low.layouts.of(op.result))
+    low.tiles[op.result] = layout_conversion.reshape(low.context, low.held(op.operands[0]), low.layouts.of(op.result))
 
 
 def _transpose(low: Lowering, op: Op) -> None:
@@ -500,12 +511,14 @@ def _transpose(low: Lowering, op: Op) -> None:
     places = {slot: number for number, slot in enumerate(tile.layout.slots())}
     back = [axes.index(a) for a in range(len(axes))]
     values = tuple(tile.values[places[tuple(slot[p] for p in back)]] for slot in layout.slots())
-    low.tiles[op.result] = layout_conversion.moved(low.shop, Held(layout, values), low.layouts.of(op.result))
+    low.tiles[op.result] = layout_conversion.convert_layout(
+        low.context, Held(layout, values), low.layouts.of(op.result)
+    )
 
 
 def _get(low: Lowering, op: Op) -> None:
     at = [resolve(low.replaced, v) for v in op.operands[1:]]
-    low.replaced[op.result] = layout_conversion.get(low.shop, low.held(op.operands[0]), at)
+    low.replaced[op.result] = layout_conversion.element_at(low.context, low.held(op.operands[0]), at)
 
 
 _HANDLERS: dict[OpName, Callable[[Lowering, Op], None]] = {

@@ -15,8 +15,8 @@ from vkjit.ir.rewrite import clone_op, constant_of
 from vkjit.ir.types import Array, Scalar, Tile
 
 from .layout import Layout
-from .reciprocals import Quotients, quotients_of
-from .tile_state import Held, Workshop
+from .reciprocals import SharedDivisions, shared_divisions
+from .tile_state import Held, LoweringContext
 
 __all__ = ["load", "map_region", "run_each", "slice_operands", "store"]
 
@@ -29,36 +29,38 @@ def slice_operands(operands: Sequence[Value]) -> tuple[Value, list[Value], list[
     return array, list(operands[1 : 1 + rank]), list(operands[1 + rank : -1]), operands[-1]
 
 
-def indices(shop: Workshop, starts: Sequence[Value], axes: Sequence[int | None], at: Sequence[Value]) -> list[Value]:
+def indices(
+    context: LoweringContext, starts: Sequence[Value], axes: Sequence[int | None], at: Sequence[Value]
+) -> list[Value]:
     """Return the index along each axis of the array for the tile element at `at`. `axes` maps array axes to tile axes."""
-    b = shop.builder
+    b = context.builder
     return [
         start if axis is None else at[axis] if constant_of(start) == 0 else b.emit("add", start, at[axis])
         for start, axis in zip(starts, axes, strict=True)
     ]
 
 
-def whole(shop: Workshop, lengths: Sequence[Value], shape: Sequence[int]) -> Value | None:
+def whole(context: LoweringContext, lengths: Sequence[Value], shape: Sequence[int]) -> Value | None:
     """Return the condition that a slice lies entirely inside its array, or None if that is known at compile time."""
-    b = shop.builder
+    b = context.builder
     tests = []
     for length, size in zip(lengths, shape, strict=True):
         constant = constant_of(length)
         tests.append(None if constant is not None and constant >= size else b.emit("ge", length, b.index(size)))
-    return shop.all_of(tests)
+    return context.all_of(tests)
 
 
-def load(shop: Workshop, op: Op, operands: Sequence[Value], layout: Layout) -> Held:
+def load(context: LoweringContext, op: Op, operands: Sequence[Value], layout: Layout) -> Held:
     """Load a slice into registers in the given layout. Elements outside of the array get the padding value."""
     array, starts, lengths, pad = slice_operands(operands)
-    axes, b = op.attrs["axes"], shop.builder
-    positions = [shop.positions(axis, layout.scope) for axis in layout.axes]
+    axes, b = op.attrs["axes"], context.builder
+    positions = [context.element_indices(axis, layout.scope) for axis in layout.axes]
     slots = list(layout.slots())
     types = [pad.type] * len(slots)
 
     def plain() -> list[Value]:
         places = ([p[s] for p, s in zip(positions, slot, strict=True)] for slot in slots)
-        return [b.emit("load", array, *indices(shop, starts, axes, at)) for at in places]
+        return [b.emit("load", array, *indices(context, starts, axes, at)) for at in places]
 
     def clipped() -> list[Value]:
         tests = [[b.emit("lt", p, n) for p in line] for line, n in zip(positions, lengths, strict=True)]
@@ -67,33 +69,33 @@ def load(shop: Workshop, op: Op, operands: Sequence[Value], layout: Layout) -> H
         elements = []
         for slot in slots:
             at = [line[s] for line, s in zip(safe, slot, strict=True)]
-            element = b.emit("load", array, *indices(shop, starts, axes, at))
-            inside = shop.all_of(line[s] for line, s in zip(tests, slot, strict=True))
+            element = b.emit("load", array, *indices(context, starts, axes, at))
+            inside = context.all_of(line[s] for line, s in zip(tests, slot, strict=True))
             elements.append(element if inside is None else b.emit("select", inside, element, pad))
         return elements
 
-    test = whole(shop, lengths, layout.shape)
+    test = whole(context, lengths, layout.shape)
     if layout.exact and test is None:
         return Held(layout, tuple(plain()))
-    nonempty = shop.all_of(b.emit("gt", n, b.index(0)) for n in lengths if not (constant_of(n) or 0) > 0)
-    guarded = _guarded(shop, nonempty, types, clipped, lambda: [pad] * len(slots))
-    values = guarded() if not layout.exact or test is None else _branch(shop, test, types, plain, guarded)
+    nonempty = context.all_of(b.emit("gt", n, b.index(0)) for n in lengths if not (constant_of(n) or 0) > 0)
+    guarded = _guarded(context, nonempty, types, clipped, lambda: [pad] * len(slots))
+    values = guarded() if not layout.exact or test is None else _branch(context, test, types, plain, guarded)
     return Held(layout, tuple(values))
 
 
 def _guarded(
-    shop: Workshop,
+    context: LoweringContext,
     test: Value | None,
     types: list[Scalar] | list,  # type: ignore[type-arg]
     first: Callable[[], list[Value]],
     second: Callable[[], list[Value]],
 ) -> Callable[[], list[Value]]:
     """Return a function that runs `first` where `test` holds and `second` elsewhere; `first` itself without a test."""
-    return first if test is None else lambda: _branch(shop, test, types, first, second)
+    return first if test is None else lambda: _branch(context, test, types, first, second)
 
 
 def _branch(
-    shop: Workshop,
+    context: LoweringContext,
     test: Value,
     types: list,  # type: ignore[type-arg]
     first: Callable[[], list[Value]],
@@ -102,22 +104,22 @@ def _branch(
     """Emit an `if` on a uniform condition and return the values of the side that is taken."""
     regions = [Region(), Region()]
     for region, make in zip(regions, (first, second), strict=True):
-        with shop.builder.at(region):
-            shop.builder.op("yield", *make())
-    return shop.choose(test, types, *regions)
+        with context.builder.at(region):
+            context.builder.op("yield", *make())
+    return context.choose(test, types, *regions)
 
 
-def store(shop: Workshop, op: Op, operands: Sequence[Value], tile: Held) -> None:
+def store(context: LoweringContext, op: Op, operands: Sequence[Value], tile: Held) -> None:
     """Store the elements of a tile that lie inside the array, each by the invocation that owns it."""
     array, starts, lengths, _ = slice_operands([*operands, operands[0]])
-    axes, b, layout = op.attrs["axes"], shop.builder, tile.layout
-    positions = [shop.positions(axis, layout.scope) for axis in layout.axes]
+    axes, b, layout = op.attrs["axes"], context.builder, tile.layout
+    positions = [context.element_indices(axis, layout.scope) for axis in layout.axes]
     slots = list(layout.slots())
-    owner = shop.owns(layout)
+    owner = context.is_owner(layout)
 
     def write(slot: tuple[int, ...]) -> None:
         at = [line[s] for line, s in zip(positions, slot, strict=True)]
-        b.op("store", array, *indices(shop, starts, axes, at), tile.values[layout.number(slot)])
+        b.op("store", array, *indices(context, starts, axes, at), tile.values[layout.number(slot)])
 
     def plain() -> list[Value]:
         if owner is None:
@@ -132,62 +134,67 @@ def store(shop: Workshop, op: Op, operands: Sequence[Value], tile: Held) -> None
     def clipped() -> list[Value]:
         tests = [[b.emit("lt", p, n) for p in line] for line, n in zip(positions, lengths, strict=True)]
         for slot in slots:
-            inside = shop.all_of([owner, *(line[s] for line, s in zip(tests, slot, strict=True))])
+            inside = context.all_of([owner, *(line[s] for line, s in zip(tests, slot, strict=True))])
             assert inside is not None
             with b.when(inside):
                 write(slot)
         return []
 
-    test = whole(shop, lengths, layout.shape)
+    test = whole(context, lengths, layout.shape)
     if not layout.exact:
         clipped()
     elif test is None:
         plain()
     else:
-        _branch(shop, test, [], plain, clipped)
+        _branch(context, test, [], plain, clipped)
 
 
 # -- regions
-def map_region(shop: Workshop, op: Op, layout: Layout, operands: Sequence[Held]) -> Held:
+def map_region(context: LoweringContext, op: Op, layout: Layout, operands: Sequence[Held]) -> Held:
     """Compute the region of a `tile_map` for each slot of the layout."""
-    positions, quotients = _used_positions(shop, op, layout), quotients_of(shop, op, layout.held, operands)
+    positions, quotients = (
+        _used_positions(context, op, layout),
+        shared_divisions(context, op, layout.slots_per_invocation, operands),
+    )
     if quotients.divisions:
-        shop.notes.append(f"{op.loc}: elements are multiplied by the reciprocals of divisors that they share")
-    values = (_inlined(shop, op, layout, s, positions, operands, quotients)[0] for s in layout.slots())
+        context.notes.append(f"{op.loc}: elements are multiplied by the reciprocals of divisors that they share")
+    values = (_inlined(context, op, layout, s, positions, operands, quotients)[0] for s in layout.slots())
     return Held(layout, tuple(values))
 
 
-def run_each(shop: Workshop, op: Op, layout: Layout, operands: Sequence[Held]) -> None:
+def run_each(context: LoweringContext, op: Op, layout: Layout, operands: Sequence[Held]) -> None:
     """Run the region of a `tile_each` exactly once for each element of the tile."""
-    positions = [shop.positions(axis, layout.scope) for axis in layout.axes]
-    tests = [shop.inside(axis, line) for axis, line in zip(layout.axes, positions, strict=True)]
-    owner = shop.owns(layout)
+    positions = [context.element_indices(axis, layout.scope) for axis in layout.axes]
+    tests = [context.in_bounds(axis, line) for axis, line in zip(layout.axes, positions, strict=True)]
+    owner = context.is_owner(layout)
     for slot in layout.slots():
-        inside = shop.all_of([owner, *(line[s] for line, s in zip(tests, slot, strict=True))])
+        inside = context.all_of([owner, *(line[s] for line, s in zip(tests, slot, strict=True))])
         if inside is None:
-            _inlined(shop, op, layout, slot, positions, operands)
+            _inlined(context, op, layout, slot, positions, operands)
         else:
-            with shop.builder.when(inside):
-                _inlined(shop, op, layout, slot, positions, operands)
+            with context.builder.when(inside):
+                _inlined(context, op, layout, slot, positions, operands)
 
 
-def _used_positions(shop: Workshop, op: Op, layout: Layout) -> list[list[Value]]:
+def _used_positions(context: LoweringContext, op: Op, layout: Layout) -> list[list[Value]]:
     """Return the element indices along each axis whose index the region uses, and placeholders along the others."""
     used = {value for inner in op.regions[0].walk() for value in inner.operands}
     per_axis = []
     for axis, argument in zip(layout.axes, op.regions[0].args, strict=False):
-        per_axis.append(shop.positions(axis, layout.scope) if argument in used else [argument] * axis.held)
+        per_axis.append(
+            context.element_indices(axis, layout.scope) if argument in used else [argument] * axis.slots_per_invocation
+        )
     return per_axis
 
 
 def _inlined(
-    shop: Workshop,
+    context: LoweringContext,
     op: Op,
     layout: Layout,
     slot: tuple[int, ...],
     positions: Sequence[Sequence[Value]],
     operands: Sequence[Held],
-    quotients: Quotients | None = None,
+    quotients: SharedDivisions | None = None,
 ) -> list[Value]:
     """Inline the region for one slot and return the values that it yields."""
     region = op.regions[0]
@@ -203,7 +210,7 @@ def _inlined(
         if quotients is not None and inner in quotients.divisions:
             mapping[inner.result] = quotients.quotient(*(mapping.get(v, v) for v in inner.operands))
             continue
-        shop.builder.region.ops.append(clone_op(inner, mapping))
+        context.builder.region.ops.append(clone_op(inner, mapping))
     return [mapping.get(value, value) for value in region.terminator.operands]
 
 

@@ -2,8 +2,8 @@
 
 Each subgroup holds a block of a product's accumulators in matrices of a shape that the device supports. That is
 possible for chains of `tile_mma` whose accumulators start as a splat and pass only through loops and scalings of rows.
-`plans_of` returns a `Plan` for each such value. `packing` stages the operands in shared memory, `matrices` emits the
-operations.
+`plans_of` returns a `Plan` for each such value. `shared_operands` stages the operands in shared memory,
+`mma_matmul` emits the operations.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MAX_BYTES = 16 * 16 * 16 * 4
 class Plan:
     """A partition of an M x N tile: `down` x `across` subgroups, each with `rows` x `columns` matrices of `shape`.
 
-    `factor` is the element type of the operands A and B, `total` that of the accumulators.
+    `operand_dtype` is the element type of the operands A and B, `accumulator_dtype` that of the accumulators.
     """
 
     shape: MatrixShape
@@ -35,16 +35,16 @@ class Plan:
     across: int
     rows: int
     columns: int
-    factor: dtypes.DType
-    total: dtypes.DType
+    operand_dtype: dtypes.DType
+    accumulator_dtype: dtypes.DType
 
     @property
     def kind(self) -> Matrix:
         """The type of the accumulator matrices."""
-        return Matrix(self.total, self.shape.m, self.shape.n, "acc")
+        return Matrix(self.accumulator_dtype, self.shape.m, self.shape.n, "acc")
 
     @property
-    def held(self) -> int:
+    def matrices_per_subgroup(self) -> int:
         """The number of accumulator matrices of one subgroup."""
         return self.rows * self.columns
 
@@ -191,7 +191,7 @@ def _partition(shape: MatrixShape, total: Tile, factor: dtypes.DType, subgroups:
         if rows % down or columns % across:
             continue
         plan = Plan(shape, down, across, rows // down, columns // across, factor, total.dtype)
-        if plan.held * shape.m * shape.n * total.dtype.itemsize > _MAX_BYTES:
+        if plan.matrices_per_subgroup * shape.m * shape.n * total.dtype.itemsize > _MAX_BYTES:
             continue
         if best is None or plan.rows + plan.columns < best.rows + best.columns:
             best = plan

@@ -17,9 +17,9 @@ from vkjit import dtypes
 from vkjit.ir.core import Value
 from vkjit.ir.types import Scalar
 
-from .tile_state import Workshop
+from .tile_state import LoweringContext
 
-__all__ = ["keyed", "keys_of", "numbers_of"]
+__all__ = ["floats_of", "keys_of", "uses_keys"]
 
 _KEY = Scalar(dtypes.i32)
 _MAGNITUDE = 0x7FFFFFFF
@@ -27,32 +27,32 @@ _NAN_COUNT = 0x007FFFFF
 """The number of NaNs of each sign."""
 
 
-def keyed(shop: Workshop, op: str, element: Scalar) -> bool:
+def uses_keys(context: LoweringContext, op: str, element: Scalar) -> bool:
     """True if a reduction is computed on keys."""
-    return shop.options.keys and op in ("min", "max") and element.dtype is dtypes.f32
+    return context.options.keys and op in ("min", "max") and element.dtype is dtypes.f32
 
 
-def keys_of(shop: Workshop, op: str, values: Sequence[Value]) -> list[Value]:
+def keys_of(context: LoweringContext, op: str, values: Sequence[Value]) -> list[Value]:
     """Return the keys of floats."""
-    b = shop.builder
+    b = context.builder
     offset = b.const(-_NAN_COUNT if op == "max" else _NAN_COUNT, _KEY)
     keys = []
     for value in values:
-        ordered = _flip_negative(shop, b.emit("bitcast", value, type=_KEY))
+        ordered = _flip_negative(context, b.emit("bitcast", value, type=_KEY))
         keys.append(b.emit("add", ordered, offset))
     return keys
 
 
-def numbers_of(shop: Workshop, op: str, keys: Sequence[Value]) -> list[Value]:
+def floats_of(context: LoweringContext, op: str, keys: Sequence[Value]) -> list[Value]:
     """Return the floats of keys."""
-    b = shop.builder
+    b = context.builder
     offset = b.const(-_NAN_COUNT if op == "max" else _NAN_COUNT, _KEY)
-    values = [_flip_negative(shop, b.emit("sub", key, offset)) for key in keys]
+    values = [_flip_negative(context, b.emit("sub", key, offset)) for key in keys]
     return [b.emit("bitcast", value, type=Scalar(dtypes.f32)) for value in values]
 
 
-def _flip_negative(shop: Workshop, bits: Value) -> Value:
+def _flip_negative(context: LoweringContext, bits: Value) -> Value:
     """Invert all bits but the sign of negative numbers (rule 1). The function is its own inverse."""
-    b = shop.builder
+    b = context.builder
     sign = b.emit("shr_raw", bits, b.const(31, _KEY))
     return b.emit("xor", bits, b.emit("and", sign, b.const(_MAGNITUDE, _KEY)))

@@ -22,9 +22,9 @@ from vkjit import dtypes
 from vkjit.ir.core import Op, Value
 from vkjit.ir.types import Scalar
 
-from .tile_state import Held, Workshop
+from .tile_state import Held, LoweringContext
 
-__all__ = ["Quotients", "quotients_of"]
+__all__ = ["SharedDivisions", "shared_divisions"]
 
 _MIN_ELEMENTS = 4
 """Elements for each divisor from which a reciprocal is worth its cost."""
@@ -35,23 +35,23 @@ _SCALE = 2.0**64
 
 
 @dataclass(slots=True)
-class Quotients:
+class SharedDivisions:
     """The divisions to replace, and the `inverse` and `scale` of each divisor so far."""
 
-    shop: Workshop
+    context: LoweringContext
     divisions: frozenset[Op]
-    known: dict[Value, tuple[Value, Value]] = field(default_factory=dict)
+    inverses: dict[Value, tuple[Value, Value]] = field(default_factory=dict)
 
     def quotient(self, value: Value, divisor: Value) -> Value:
         """Return value / divisor."""
-        if divisor not in self.known:
-            self.known[divisor] = _inverse(self.shop, divisor)
-        inverse, scale = self.known[divisor]
-        b = self.shop.builder
+        if divisor not in self.inverses:
+            self.inverses[divisor] = _inverse(self.context, divisor)
+        inverse, scale = self.inverses[divisor]
+        b = self.context.builder
         return b.emit("mul", b.emit("mul", value, inverse), scale)
 
 
-def quotients_of(shop: Workshop, op: Op, slots: int, operands: Sequence[Held]) -> Quotients:
+def shared_divisions(context: LoweringContext, op: Op, slots: int, operands: Sequence[Held]) -> SharedDivisions:
     """Return the divisions of an operation's region that are worth replacing, where an invocation runs the region for
     `slots` elements.
     """
@@ -65,13 +65,13 @@ def quotients_of(shop: Workshop, op: Op, slots: int, operands: Sequence[Held]) -
             continue
         if slots >= _MIN_ELEMENTS * counts.get(inner.operands[1], 1):
             divisions.append(inner)
-    usable = shop.options.reciprocals and not shop.function.attrs.get("strict")
-    return Quotients(shop, frozenset(divisions if usable else ()))
+    usable = context.options.reciprocals and not context.function.attrs.get("strict")
+    return SharedDivisions(context, frozenset(divisions if usable else ()))
 
 
-def _inverse(shop: Workshop, divisor: Value) -> tuple[Value, Value]:
+def _inverse(context: LoweringContext, divisor: Value) -> tuple[Value, Value]:
     """Return `inverse` and `scale` of a divisor: see the module's docstring."""
-    b = shop.builder
+    b = context.builder
     one = b.const(1.0, _F32)
     bits = b.emit("and", b.emit("bitcast", divisor, type=_BITS), b.const(0x7FFFFFFF, _BITS))
     magnitude = b.emit("bitcast", bits, type=_F32)
@@ -80,7 +80,7 @@ def _inverse(shop: Workshop, divisor: Value) -> tuple[Value, Value]:
     scale = b.emit("select", large, b.const(1 / _SCALE, _F32), scale)
     scaled = b.emit("mul", divisor, scale)
     estimate = b.emit("div", one, scaled)
-    (high, low), (upper, lower) = _parts(shop, scaled), _parts(shop, estimate)
+    (high, low), (upper, lower) = _parts(context, scaled), _parts(context, estimate)
     residual = b.emit("sub", one, b.emit("mul", high, upper))
     for x, y in ((high, lower), (low, upper), (low, lower)):
         residual = b.emit("sub", residual, b.emit("mul", x, y))
@@ -89,9 +89,9 @@ def _inverse(shop: Workshop, divisor: Value) -> tuple[Value, Value]:
     return b.emit("select", in_range, refined, estimate), scale
 
 
-def _parts(shop: Workshop, value: Value) -> tuple[Value, Value]:
+def _parts(context: LoweringContext, value: Value) -> tuple[Value, Value]:
     """Return a float's upper 12 significant bits as a float, and the remainder."""
-    b = shop.builder
+    b = context.builder
     bits = b.emit("and", b.emit("bitcast", value, type=_BITS), b.const(_HIGH_MASK, _BITS))
     high = b.emit("bitcast", bits, type=_F32)
     return high, b.emit("sub", value, high)

@@ -5,7 +5,8 @@ Slices are loaded as 16-byte vectors and stored to rows in shared memory, which 
 conflicts between the elements of a column.
 
 Multiply-add in registers reads contiguous elements along the M or N axis. An operand whose rows in memory run along K
-instead is transposed on the way: an invocation loads blocks of four vectors and stores the four vectors across them.
+instead is transposed while it is staged: an invocation loads blocks of four vectors and stores the four vectors across
+them.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ from .assign_layouts import tile_of
 from .layout import Layout
 from .memory import indices, slice_operands, whole
 from .mma_fragments import Plan
-from .tile_state import Workshop
+from .tile_state import LoweringContext
 
 __all__ = [
     "VECTOR",
     "VECTOR_BYTES",
     "Packed",
-    "Spot",
+    "VectorSlot",
     "bytes_of",
     "can_pack",
+    "is_transposed",
     "reserve",
     "stage",
-    "suits_sums",
-    "turns",
+    "suits_accumulators",
     "vectors",
     "write",
 ]
@@ -48,42 +49,47 @@ _SIDE = 4
 @dataclass(frozen=True, slots=True)
 class Packed:
     """An operand in shared memory as rows of `pitch` vectors. Axis `along` of the tile runs along a row: the one that
-    is contiguous in global memory, or, if `turned` (transposed), the other one.
+    is contiguous in global memory, or, if `transposed`, the other one.
     """
 
     array: Value
     pitch: int
     along: int
     element: dtypes.DType
-    turned: bool = False
+    transposed: bool = False
 
 
-Spot = tuple[Value, Value, "Value | None"]
+VectorSlot = tuple[Value, Value, "Value | None"]
 """A vector's row and column, and the condition that it exists; None where it always does."""
 
 
 def stage(
-    shop: Workshop, slices: Sequence[tuple[Op, Sequence[Value], str]], turns: Sequence[bool] | None = None
+    context: LoweringContext,
+    slices: Sequence[tuple[Op, Sequence[Value], str]],
+    transposed: Sequence[bool] | None = None,
 ) -> list[Packed]:
-    """Stage slices in shared memory; all are loaded before any is stored. `turns` tells which of them are transposed."""
-    ready: list[tuple[Packed, list[Spot], list[Value]]] = []
-    for (op, operands, label), turn in zip(slices, turns or [False] * len(slices), strict=True):
-        shop.access(operands[0], "r")
-        packed, spots = reserve(shop, op, label, turn=turn)
-        ready.append((packed, spots, vectors(shop, op, operands, spots)))
+    """Stage slices in shared memory; all are loaded before any is stored.
+
+    `transposed` has, for each slice, True if it is transposed while it is staged; None stands for all False.
+    """
+    ready: list[tuple[Packed, list[VectorSlot], list[Value]]] = []
+    for (op, operands, label), turn in zip(slices, transposed or [False] * len(slices), strict=True):
+        context.access(operands[0], "r")
+        packed, spots = reserve(context, op, label, transpose=turn)
+        ready.append((packed, spots, vectors(context, op, operands, spots)))
     for packed, _, _ in ready:
-        shop.access(packed.array, "w")
+        context.access(packed.array, "w")
     for packed, spots, loaded in ready:
-        write(shop, packed, spots, loaded)
+        write(context, packed, spots, loaded)
     return [packed for packed, _, _ in ready]
 
 
-def write(shop: Workshop, packed: Packed, spots: Sequence[Spot], found: Sequence[Value]) -> None:
+def write(context: LoweringContext, packed: Packed, slots: Sequence[VectorSlot], loaded: Sequence[Value]) -> None:
     """Store an invocation's vectors to shared memory."""
-    b = shop.builder
-    if packed.turned:
-        spots, found = _transposed(shop, spots, found)
-    for (line, column, test), vector in zip(spots, found, strict=True):
+    b = context.builder
+    if packed.transposed:
+        slots, loaded = _transposed(context, slots, loaded)
+    for (line, column, test), vector in zip(slots, loaded, strict=True):
         place = b.emit("add", b.emit("mul", line, b.index(packed.pitch)), column)
         if test is None:
             b.op("store", packed.array, place, vector)
@@ -92,9 +98,11 @@ def write(shop: Workshop, packed: Packed, spots: Sequence[Spot], found: Sequence
             b.op("store", packed.array, place, vector)
 
 
-def _transposed(shop: Workshop, spots: Sequence[Spot], loaded: Sequence[Value]) -> tuple[list[Spot], list[Value]]:
+def _transposed(
+    context: LoweringContext, spots: Sequence[VectorSlot], loaded: Sequence[Value]
+) -> tuple[list[VectorSlot], list[Value]]:
     """Transpose blocks of four vectors; return the rows and columns of the results, and the results."""
-    b, places, vectors = shop.builder, [], []
+    b, places, vectors = context.builder, [], []
     for start in range(0, len(spots), _SIDE):
         line, column, test = spots[start]
         words = [
@@ -103,7 +111,7 @@ def _transposed(shop: Workshop, spots: Sequence[Spot], loaded: Sequence[Value]) 
         ]
         first, block = b.emit("mul", column, b.index(_SIDE)), b.emit("floordiv", line, b.index(_SIDE))
         for number in range(_SIDE):
-            places.append((shop.at(first, number), block, test))
+            places.append((context.at(first, number), block, test))
             vectors.append(b.emit("vec_make", *[row[number] for row in words], type=VECTOR))
     return places, vectors
 
@@ -117,23 +125,23 @@ def can_pack(op: Op, plan: Plan) -> bool:
     return not any(size % each for size in (shape.m, shape.n, shape.k))
 
 
-def suits_sums(shop: Workshop, op: Op, number: int, sums: Layout) -> bool:
+def suits_accumulators(context: LoweringContext, op: Op, number: int, accumulators: Layout) -> bool:
     """True if multiply-add in registers can read an operand (0 for A, 1 for B) in whole vectors: along the axis that it
     shares with the accumulators, transposed if its rows in memory run along K, or, for A, along K.
     """
     kind, array = tile_of(op.result), op.operands[0].type
     assert isinstance(array, Array)
-    if not (shop.function.attrs.get("aligned") and array.contiguous and array.space == "global"):
+    if not (context.function.attrs.get("aligned") and array.contiguous and array.space == "global"):
         return False
-    axis, along = sums.axes[number], op.attrs["axes"][-1]
+    axis, along = accumulators.axes[number], op.attrs["axes"][-1]
     if kind.dtype.bits != 32 or along is None or any(size % _SIDE for size in kind.shape) or not axis.exact:
         return False
     return axis.group % _SIDE == 0 or (number == 0 and along == 1)
 
 
-def turns(op: Op, number: int, sums: Layout) -> bool:
+def is_transposed(op: Op, number: int, accumulators: Layout) -> bool:
     """True if an operand that suits the accumulators is transposed while it is staged."""
-    return op.attrs["axes"][-1] == 1 - number and sums.axes[number].group % _SIDE == 0
+    return op.attrs["axes"][-1] == 1 - number and accumulators.axes[number].group % _SIDE == 0
 
 
 def _contiguous_axis(op: Op) -> int:
@@ -156,45 +164,45 @@ def bytes_of(op: Op, shape: tuple[int, int]) -> int:
 
 
 def reserve(
-    shop: Workshop, op: Op, label: str, shape: tuple[int, int] | None = None, *, turn: bool = False
-) -> tuple[Packed, list[Spot]]:
+    context: LoweringContext, op: Op, label: str, shape: tuple[int, int] | None = None, *, transpose: bool = False
+) -> tuple[Packed, list[VectorSlot]]:
     """Allocate shared memory for a slice, or a part of one with that shape; return it with the vectors that the
     invocation loads.
     """
-    if turn:
-        return _reserve_turned(shop, op, label)
-    b, along, kind = shop.builder, _contiguous_axis(op), tile_of(op.result)
+    if transpose:
+        return _reserve_turned(context, op, label)
+    b, along, kind = context.builder, _contiguous_axis(op), tile_of(op.result)
     lines, wide = _lines(op, shape or (kind.shape[0], kind.shape[1]))
     pitch, total = wide + 1, lines * wide
-    array = shop.stage(VECTOR, lines * pitch, label)
-    shop.notes.append(f"{b.loc}: {label} staged in lines of {wide} vectors of 16 bytes, {pitch} apart: other banks")
-    return Packed(array, pitch, along, kind.dtype), _spread(shop, total, wide)
+    array = context.stage(VECTOR, lines * pitch, label)
+    context.notes.append(f"{b.loc}: {label} staged in lines of {wide} vectors of 16 bytes, {pitch} apart: other banks")
+    return Packed(array, pitch, along, kind.dtype), _spread(context, total, wide)
 
 
-def _reserve_turned(shop: Workshop, op: Op, label: str) -> tuple[Packed, list[Spot]]:
-    """Do the same as `reserve` for a slice that is transposed: the vectors come in blocks of four."""
-    b, along, kind = shop.builder, _contiguous_axis(op), tile_of(op.result)
+def _reserve_turned(context: LoweringContext, op: Op, label: str) -> tuple[Packed, list[VectorSlot]]:
+    """Variant of `reserve` for a transposed slice: the vectors come in blocks of four."""
+    b, along, kind = context.builder, _contiguous_axis(op), tile_of(op.result)
     shape = kind.shape
     wide, blocks = shape[1 - along] // _SIDE, shape[along] // _SIDE
     pitch = wide + 1
-    array = shop.stage(VECTOR, shape[along] * pitch, label)
-    shop.notes.append(
+    array = context.stage(VECTOR, shape[along] * pitch, label)
+    context.notes.append(
         f"{b.loc}: {label} staged in lines of {wide} vectors of 16 bytes, {pitch} apart: other banks; turned on the way, "
         "as products read neighbours across memory's rows"
     )
-    spots: list[Spot] = []
-    for line, column, test in _spread(shop, wide * blocks, blocks):
+    spots: list[VectorSlot] = []
+    for line, column, test in _spread(context, wide * blocks, blocks):
         first = b.emit("mul", line, b.index(_SIDE))
-        spots += [(shop.at(first, number), column, test) for number in range(_SIDE)]
-    return Packed(array, pitch, 1 - along, kind.dtype, turned=True), spots
+        spots += [(context.at(first, number), column, test) for number in range(_SIDE)]
+    return Packed(array, pitch, 1 - along, kind.dtype, transposed=True), spots
 
 
-def _spread(shop: Workshop, total: int, wide: int) -> list[Spot]:
+def _spread(context: LoweringContext, total: int, wide: int) -> list[VectorSlot]:
     """Distribute `total` items in rows of `wide` over the invocations."""
-    b, count = shop.builder, shop.invocations
-    places: list[Spot] = []
+    b, count = context.builder, context.invocations
+    places: list[VectorSlot] = []
     for step in range(-(-total // count)):
-        number = shop.at(shop.rank("workgroup"), step * count)
+        number = context.at(context.rank("workgroup"), step * count)
         test = None if (step + 1) * count <= total else b.emit("lt", number, b.index(total))
         number = number if test is None else b.emit("min", number, b.index(total - 1))
         places.append((b.emit("floordiv", number, b.index(wide)), b.emit("floormod", number, b.index(wide)), test))
@@ -202,7 +210,11 @@ def _spread(shop: Workshop, total: int, wide: int) -> list[Spot]:
 
 
 def vectors(
-    shop: Workshop, op: Op, operands: Sequence[Value], places: Sequence[Spot], shift: tuple[int, int] = (0, 0)
+    context: LoweringContext,
+    op: Op,
+    operands: Sequence[Value],
+    slots: Sequence[VectorSlot],
+    shift: tuple[int, int] = (0, 0),
 ) -> list[Value]:
     """Load the vectors of a slice at these places, moved by `shift` rows and columns.
 
@@ -210,43 +222,43 @@ def vectors(
     it; else element by element.
     """
     array, starts, lengths, _ = slice_operands(operands)
-    b, kind, along = shop.builder, tile_of(op.result), _contiguous_axis(op)
+    b, kind, along = context.builder, tile_of(op.result), _contiguous_axis(op)
     each = VECTOR_BYTES // kind.dtype.itemsize
-    places = [(shop.at(line, shift[0]), shop.at(column, shift[1]), test) for line, column, test in places]
+    slots = [(context.at(line, shift[0]), context.at(column, shift[1]), test) for line, column, test in slots]
 
     def packed() -> list[Value]:
-        return [_assemble_vector(shop, op, operands, line, column, each) for line, column, _ in places]
+        return [_assemble_vector(context, op, operands, line, column, each) for line, column, _ in slots]
 
     assert isinstance(array.type, Array)
-    if not (shop.function.attrs.get("aligned") and array.type.contiguous and array.type.space == "global"):
+    if not (context.function.attrs.get("aligned") and array.type.contiguous and array.type.space == "global"):
         return packed()
-    is_multiple = shop.multiple(starts[-1], each)
+    is_multiple = context.is_multiple(starts[-1], each)
     aligned = None if is_multiple else b.emit("eq", b.emit("floormod", starts[-1], b.index(each)), b.index(0))
-    test = shop.all_of([whole(shop, lengths, kind.shape), aligned])
-    types: list[Type] = [VECTOR] * len(places)
+    test = context.all_of([whole(context, lengths, kind.shape), aligned])
+    types: list[Type] = [VECTOR] * len(slots)
 
     def direct() -> list[Value]:
-        return _load_vectors(shop, op, operands, places, clipped=False)
+        return _load_vectors(context, op, operands, slots, clipped=False)
 
     def clipped() -> list[Value]:
-        return _load_vectors(shop, op, operands, places, clipped=True)
+        return _load_vectors(context, op, operands, slots, clipped=True)
 
     if test is None:
         return direct()
     regions = [Region(), Region()]
-    guarded = clipped if is_multiple and shop.multiple(lengths[along], each) else packed
+    guarded = clipped if is_multiple and context.is_multiple(lengths[along], each) else packed
     for region, make in zip(regions, (direct, guarded), strict=True):
         with b.at(region):
             b.op("yield", *make())
-    return shop.choose(test, types, *regions)
+    return context.choose(test, types, *regions)
 
 
 def _load_vectors(
-    shop: Workshop, op: Op, operands: Sequence[Value], places: Sequence[Spot], *, clipped: bool
+    context: LoweringContext, op: Op, operands: Sequence[Value], places: Sequence[VectorSlot], *, clipped: bool
 ) -> list[Value]:
     """Load whole vectors; if `clipped`, those outside of the slice are padding."""
     array, starts, lengths, pad = slice_operands(operands)
-    b, kind, along = shop.builder, tile_of(op.result), _contiguous_axis(op)
+    b, kind, along = context.builder, tile_of(op.result), _contiguous_axis(op)
     each, kind_of_array = VECTOR_BYTES // kind.dtype.itemsize, array.type
     assert isinstance(kind_of_array, Array)
     view = b.emit(
@@ -254,12 +266,12 @@ def _load_vectors(
         array,
         type=Array(VECTOR, 1, access=kind_of_array.access, restrict=kind_of_array.restrict, linear=True),
     )
-    base, stride = _base(shop, array, starts, op.attrs["axes"], each)
+    base, stride = _base(context, array, starts, op.attrs["axes"], each)
     lines = [b.emit("add", base, b.emit("mul", line, stride)) for line, _, _ in places]
     spots = [b.emit("add", at, column) for at, (_, column, _) in zip(lines, places, strict=True)]
     if not clipped:
         return [b.emit("load", view, spot) for spot in spots]
-    outside, wide = _padding(shop, pad, each), b.emit("floordiv", lengths[along], b.index(each))
+    outside, wide = _padding(context, pad, each), b.emit("floordiv", lengths[along], b.index(each))
     values = []
     for spot, (line, column, _) in zip(spots, places, strict=True):
         inside = b.emit("and", b.emit("lt", line, lengths[1 - along]), b.emit("lt", column, wide))
@@ -268,26 +280,26 @@ def _load_vectors(
             b.op("yield", b.emit("load", view, spot))
         with b.at(regions[1]):
             b.op("yield", outside)
-        values += shop.choose(inside, [VECTOR], *regions)
+        values += context.choose(inside, [VECTOR], *regions)
     return values
 
 
-def _padding(shop: Workshop, pad: Value, each: int) -> Value:
+def _padding(context: LoweringContext, pad: Value, each: int) -> Value:
     """Return a vector of `each` elements that are all the padding value."""
-    b = shop.builder
+    b = context.builder
     if constant_of(pad) == 0:
         return b.const(0, VECTOR)
-    word = _bits(shop, pad)
+    word = _bits(context, pad)
     for place in range(1, each // 4):
-        word = b.emit("or", word, b.emit("shl_raw", _bits(shop, pad), b.const(place * 128 // each, dtypes.u32)))
+        word = b.emit("or", word, b.emit("shl_raw", _bits(context, pad), b.const(place * 128 // each, dtypes.u32)))
     return b.emit("vec_make", word, word, word, word, type=VECTOR)
 
 
 def _base(
-    shop: Workshop, array: Value, starts: Sequence[Value], axes: Sequence[int | None], each: int
+    context: LoweringContext, array: Value, starts: Sequence[Value], axes: Sequence[int | None], each: int
 ) -> tuple[Value, Value]:
     """Return the start of a slice and the distance between its rows, in vectors."""
-    b = shop.builder
+    b = context.builder
     base = b.emit("floordiv", starts[-1], b.index(each))
     row_stride = b.index(0)
     for axis, (start, which) in enumerate(zip(starts[:-1], axes[:-1], strict=True)):
@@ -297,25 +309,27 @@ def _base(
     return base, row_stride
 
 
-def _assemble_vector(shop: Workshop, op: Op, operands: Sequence[Value], line: Value, column: Value, each: int) -> Value:
+def _assemble_vector(
+    context: LoweringContext, op: Op, operands: Sequence[Value], line: Value, column: Value, each: int
+) -> Value:
     """Assemble a vector from single elements, with padding for those outside of the array."""
     array, starts, lengths, pad = slice_operands(operands)
-    b, along = shop.builder, _contiguous_axis(op)
+    b, along = context.builder, _contiguous_axis(op)
     first = b.emit("mul", column, b.index(each))
     words: list[Value | None] = [None] * 4
     per_word = each // 4
     for number in range(each):
         at: list[Value] = [line, line]
-        at[along] = shop.at(first, number)
-        inside = shop.all_of(b.emit("lt", p, n) for p, n in zip(at, lengths, strict=True))
+        at[along] = context.at(first, number)
+        inside = context.all_of(b.emit("lt", p, n) for p, n in zip(at, lengths, strict=True))
         assert inside is not None
         taken, other = Region(), Region()
         with b.at(taken):
-            b.op("yield", b.emit("load", array, *indices(shop, starts, op.attrs["axes"], at)))
+            b.op("yield", b.emit("load", array, *indices(context, starts, op.attrs["axes"], at)))
         with b.at(other):
             b.op("yield", pad)
-        (element,) = shop.choose(inside, [pad.type], taken, other)
-        word, place = _bits(shop, element), number % per_word
+        (element,) = context.choose(inside, [pad.type], taken, other)
+        word, place = _bits(context, element), number % per_word
         if place:
             word = b.emit("shl_raw", word, b.const(place * 32 // per_word, dtypes.u32))
         before = words[number // per_word]
@@ -323,9 +337,9 @@ def _assemble_vector(shop: Workshop, op: Op, operands: Sequence[Value], line: Va
     return b.emit("vec_make", *[w for w in words if w is not None], type=VECTOR)
 
 
-def _bits(shop: Workshop, element: Value) -> Value:
+def _bits(context: LoweringContext, element: Value) -> Value:
     """Return the bits of an element as a u32."""
-    b = shop.builder
+    b = context.builder
     assert isinstance(element.type, Scalar)
     dtype = element.type.dtype
     if dtype is dtypes.bf16:

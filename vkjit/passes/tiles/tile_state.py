@@ -1,8 +1,8 @@
-"""State of the tile lowering: where tiles are, and what its parts share while they emit code.
+"""State of the tile lowering: the locations of tiles, and the context that the modules of the lowering share.
 
-A tile is `Held` in registers, `Staged` in shared memory, or `Deferred`: a slice that its user loads itself. `Workshop`
-has the builder, cached ids and conditions of the invocation, the allocation of shared memory, and the memory accesses
-since the last barrier.
+A tile is `Held` in registers, `Staged` in shared memory, or `Deferred`: a slice that is loaded by the operation that
+uses it. `LoweringContext` has the builder, cached ids and conditions of the invocation, the allocation of shared
+memory, and the memory accesses since the last barrier.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from vkjit.ir.types import BOOL, Array, Scalar, Type, Vector
 from ..analysis.alias import AliasClass, alias_class, origin
 from .layout import Axis, Layout, ceil_log2
 
-__all__ = ["Deferred", "Held", "Options", "Staged", "Workshop"]
+__all__ = ["Deferred", "Held", "LoweringContext", "Options", "Staged"]
 
 
 Element = Scalar | Vector
@@ -32,7 +32,7 @@ _ALIGNMENT = 16
 `aligned`.
 """
 _MAX_ALTERNATED_BYTES = 1024
-"""The largest scratch array, in bytes, that `calm` alternates."""
+"""The largest scratch array, in bytes, that `alternating_scratch` alternates."""
 _KINDS = {Effect.READ: "r", Effect.WRITE: "w", Effect.READ_WRITE: "rw"}
 
 
@@ -55,7 +55,7 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """A `tile_load` that its user performs. The operands are available, and the memory doesn't change before the use."""
+    """A `tile_load` that is emitted at its use: its operands are available there, and the memory is unchanged."""
 
     op: Op
     operands: tuple[Value, ...]
@@ -67,8 +67,8 @@ class Options:
 
     `subgroup`: invocations of a subgroup. `shuffles`: the device has subgroup shuffles. `shared_bytes`: shared memory
     of a workgroup. `vector`: elements that an invocation holds contiguously. `direct`: products read operands from
-    global memory (CPUs). `lanes`: see `canonical`. `unroll`: multiply-adds in the body of a product's loop.
-    `most_held`: elements of a tile that an invocation may hold.
+    global memory (CPUs). `lanes`: `lane_bits` of `default_layout`. `unroll`: multiply-adds in the body of a product's
+    loop. `max_held`: elements of a tile that an invocation may hold.
     """
 
     subgroup: int
@@ -78,22 +78,22 @@ class Options:
     direct: bool
     lanes: int
     unroll: int
-    most_held: int
+    max_held: int
     keys: bool = True
-    """True if f32 minima and maxima are computed on ordered integer keys: see `keys`."""
+    """True if f32 minima and maxima are computed on ordered integer keys: see `ordered_keys`."""
     reciprocals: bool = True
-    """True if divisions by a value that elements share become multiplications by its reciprocal: see `quotients`."""
+    """True if divisions by a value that elements share become multiplications by its reciprocal: see `reciprocals`."""
 
 
 @dataclass(slots=True)
-class Workshop:
-    """The context that all parts of the lowering share.
+class LoweringContext:
+    """The context that all modules of the lowering share.
 
-    `builder` appends at the current place, `entry` at the start of the kernel. `numbers` caches ids and conditions of
-    the invocation. `scratches` are the arrays for exchanges, `sizes` the elements of all shared arrays, `free` those
-    released for reuse. `pending` are the accesses since the last barrier, `assumed` those that other iterations of the
-    loops around may leave pending; `written` are the alias classes that the kernel writes. `notes` explain the choices
-    that were made.
+    `builder` appends at the current position, `entry` at the start of the kernel. `cached_values` caches ids and
+    conditions of the invocation. `scratch_arrays` are the arrays for exchanges, `sizes` the elements of all shared
+    arrays, `free` those released for reuse. `pending` are the accesses since the last barrier, `assumed` those that the
+    previous iterations of enclosing loops may leave pending; `written` are the alias classes that the kernel writes.
+    `notes` explain the choices that were made.
     """
 
     function: Function
@@ -101,15 +101,15 @@ class Workshop:
     local_size: tuple[int, int, int]
     builder: Builder = field(init=False)
     entry: Builder = field(init=False)
-    numbers: dict[tuple[str, int, int], Value] = field(default_factory=dict)
-    scratches: dict[tuple[DType, str], Value] = field(default_factory=dict)
+    cached_values: dict[tuple[str, int, int], Value] = field(default_factory=dict)
+    scratch_arrays: dict[tuple[DType, str], Value] = field(default_factory=dict)
     sizes: dict[Value, int] = field(default_factory=dict)
     free: dict[Element, list[Value]] = field(default_factory=dict)
     pending: set[tuple[AliasClass, str]] = field(default_factory=set)
     assumed: set[tuple[AliasClass, str]] = field(default_factory=set)
     written: set[AliasClass] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
-    counters: dict[Value, tuple[Value, Value]] = field(default_factory=dict)
+    induction_variables: dict[Value, tuple[Value, Value]] = field(default_factory=dict)
     """Induction variable to the lower bound and step of its loop, for the loops that are being lowered."""
 
     def __post_init__(self) -> None:
@@ -132,11 +132,11 @@ class Workshop:
     def rank(self, scope: str) -> Value:
         """Return the invocation's number in its scope."""
         key = (scope, -1, 0)
-        if key not in self.numbers:
-            self.numbers[key] = self._linear() if scope == "workgroup" else self.entry.emit("lane_id")
+        if key not in self.cached_values:
+            self.cached_values[key] = self._linear() if scope == "workgroup" else self.entry.emit("lane_id")
             if scope == "subgroup":
                 self.uses_lanes()
-        return self.numbers[key]
+        return self.cached_values[key]
 
     def _linear(self) -> Value:
         b, total = self.entry, None
@@ -151,39 +151,39 @@ class Workshop:
     def uses_lanes(self) -> None:
         self.function.attrs["subgroups"] = True
 
-    def place(self, axis: Axis, scope: str) -> Value:
+    def coordinate(self, axis: Axis, scope: str) -> Value:
         """Return the invocation's coordinate along an axis."""
         key = (scope, axis.shift, axis.bits)
-        if key not in self.numbers:
+        if key not in self.cached_values:
             b, rank = self.entry, self.rank(scope)
             if axis.bits == 0:
-                self.numbers[key] = b.index(0)
-                return self.numbers[key]
+                self.cached_values[key] = b.index(0)
+                return self.cached_values[key]
             if axis.shift:
                 rank = b.emit("floordiv", rank, b.index(1 << axis.shift))
-            self.numbers[key] = b.emit("floormod", rank, b.index(1 << axis.bits))
-        return self.numbers[key]
+            self.cached_values[key] = b.emit("floormod", rank, b.index(1 << axis.bits))
+        return self.cached_values[key]
 
-    def positions(self, axis: Axis, scope: str) -> list[Value]:
+    def element_indices(self, axis: Axis, scope: str) -> list[Value]:
         """Return the index along an axis of the element in each slot."""
-        b, place = self.builder, self.place(axis, scope)
+        b, place = self.builder, self.coordinate(axis, scope)
         first = place if axis.group == 1 else b.emit("mul", place, b.index(axis.group))
-        offsets = [axis.offset(slot) for slot in range(axis.held)]
+        offsets = [axis.offset(slot) for slot in range(axis.slots_per_invocation)]
         if axis.bits == 0:
             return [b.index(offset) for offset in offsets]
         return [first if offset == 0 else b.emit("add", first, b.index(offset)) for offset in offsets]
 
-    def inside(self, axis: Axis, positions: Sequence[Value]) -> list[Value | None]:
+    def in_bounds(self, axis: Axis, positions: Sequence[Value]) -> list[Value | None]:
         """Return for each slot along an axis the condition that it holds an element; None where it always does."""
         b = self.builder
         size = b.index(axis.size)
-        furthest = axis.round - axis.group
+        furthest = axis.cycle - axis.group
         return [
             None if axis.offset(slot) + furthest < axis.size else b.emit("lt", position, size)
             for slot, position in enumerate(positions)
         ]
 
-    def owns(self, layout: Layout) -> Value | None:
+    def is_owner(self, layout: Layout) -> Value | None:
         """Return the condition that the invocation is the owner, which writes, among those that hold the same elements;
         None if nothing is replicated.
         """
@@ -192,34 +192,34 @@ class Workshop:
         key = (f"{scope} owner", layout.used, 0)
         if layout.used == count - 1:
             return None
-        if key not in self.numbers:
+        if key not in self.cached_values:
             b, rank = self.entry, self.rank(scope)
             test: Value | None = None
             for shift, bits in _runs(~layout.used & ((1 << ceil_log2(count)) - 1)):
                 part = b.emit("floordiv", rank, b.index(1 << shift)) if shift else rank
                 is_zero = b.emit("eq", b.emit("floormod", part, b.index(1 << bits)), b.index(0))
                 test = is_zero if test is None else b.emit("and", test, is_zero)
-            self.numbers[key] = b.const(True, BOOL) if test is None else test
-        return self.numbers[key]
+            self.cached_values[key] = b.const(True, BOOL) if test is None else test
+        return self.cached_values[key]
 
     # -- divisibility
-    def multiple(self, value: Value, of: int) -> bool:
+    def is_multiple(self, value: Value, of: int) -> bool:
         """True if an integer is known to be a multiple of `of`, a power of two, even if computing it wraps."""
         if not isinstance(value.type, Scalar) or value.type.dtype.is_float or value.type == BOOL:
             return False
-        if value in self.counters:
-            return all(self.multiple(v, of) for v in self.counters[value])
+        if value in self.induction_variables:
+            return all(self.is_multiple(v, of) for v in self.induction_variables[value])
         op = value.op
         if op is None:
             return False
         if op.name == "const":
             return int(op.attrs["value"]) % of == 0
         if op.name == "mul":
-            return any(self.multiple(v, of) for v in op.operands)
+            return any(self.is_multiple(v, of) for v in op.operands)
         if op.name == "select":
-            return all(self.multiple(v, of) for v in op.operands[1:])
+            return all(self.is_multiple(v, of) for v in op.operands[1:])
         if op.name in ("add", "sub", "min", "max", "cast"):
-            return all(self.multiple(v, of) for v in op.operands)
+            return all(self.is_multiple(v, of) for v in op.operands)
         if op.name != "extent":
             return False
         array = op.operands[0].type
@@ -247,13 +247,13 @@ class Workshop:
         request.
         """
         key = (dtype, purpose)
-        if key not in self.scratches:
-            self.scratches[key] = self._allocate(Scalar(dtype), f"{purpose}_{dtype.name}")
-        array = self.scratches[key]
+        if key not in self.scratch_arrays:
+            self.scratch_arrays[key] = self._allocate(Scalar(dtype), f"{purpose}_{dtype.name}")
+        array = self.scratch_arrays[key]
         self.sizes[array] = max(self.sizes[array], elements)
         return array
 
-    def calm(self, dtype: DType, elements: int, purpose: str) -> Value:
+    def alternating_scratch(self, dtype: DType, elements: int, purpose: str) -> Value:
         """Return a scratch array that needs no barrier before a write, if possible: a second array for the same purpose
         is used alternately. Only for small arrays, since shared memory limits how many workgroups run at a time.
         """
@@ -263,14 +263,14 @@ class Workshop:
         second = self.scratch(dtype, elements, f"{purpose}_again")
         return first if self._conflicts(second, "w") else second
 
-    def stage(self, element: Element, elements: int, label: str, *, again: bool = False) -> Value:
+    def stage(self, element: Element, elements: int, label: str, *, reuse: bool = False) -> Value:
         """Allocate shared memory for a tile, to be returned by `release`.
 
-        Released arrays are reused with `again`, or when more than half of the shared memory would be in use.
+        Released arrays are reused with `reacquire`, or when more than half of the shared memory would be in use.
         """
         free = self.free.setdefault(element, [])
         full = self.used_bytes() + elements * _bytes(element) > self.options.shared_bytes // 2
-        if free and (again or full):
+        if free and (reuse or full):
             array = max(free, key=lambda a: self.sizes[a])
             free.remove(array)
         else:
@@ -278,7 +278,7 @@ class Workshop:
         self.sizes[array] = max(self.sizes[array], elements)
         return array
 
-    def again(self, array: Value) -> Value:
+    def reacquire(self, array: Value) -> Value:
         """Reacquire memory for a tile that was staged there before: the same array, or one as large if that one is in
         use.
         """
@@ -288,7 +288,7 @@ class Workshop:
         free.remove(array)
         return array
 
-    def room(self, element: Element) -> int:
+    def largest_released(self, element: Element) -> int:
         """Return the number of elements of the largest released array."""
         return max((self.sizes[a] for a in self.free.get(element, [])), default=0)
 
@@ -310,7 +310,7 @@ class Workshop:
         self.sizes[array] = 1
         return array
 
-    def settle(self) -> None:
+    def finalize(self) -> None:
         """Set the final sizes of the shared arrays, and insert the entry code at the start of the kernel."""
         for array, size in self.sizes.items():
             each = max(
@@ -360,7 +360,7 @@ class Workshop:
         self.assumed.clear()
 
     def assume(self, region: Region) -> set[tuple[AliasClass, str]]:
-        """Assume what the iterations of a loop may leave pending for the next one. Returns what was assumed before."""
+        """Add to `assumed` the accesses that a loop's iteration may leave pending for the next; return the old `assumed`."""
         before = set(self.assumed)
         self.assumed |= self.pending
         for op in region.walk():
@@ -371,7 +371,7 @@ class Workshop:
                 self.assumed |= {(alias_class(op.operands[0]), kind) for kind in _KINDS[effect]}
         return before
 
-    def note_plain(self, op: Op) -> None:
+    def record_accesses(self, op: Op) -> None:
         """Record the memory accesses of an operation that isn't on tiles."""
         effect = OPS[op.name].effect
         if op.name == "barrier":

@@ -9,7 +9,7 @@ Takes a kernel in normal form without calls::
     %w = load %s, %j : f32            %w = load %s, %j : f32
 
 Visible operations are accesses to shared arrays, accesses to global arrays of an alias class that the kernel writes
-(see `memory`), atomics and fences. A barrier is removed if there is no visible operation
+(see `alias`), atomics and fences. A barrier is removed if there is no visible operation
 
 1. on any path between the previous barrier and it,
 2. on any path from the kernel's start to it, or
@@ -46,7 +46,7 @@ class RemoveBarriers:
             return module
         removal = _Removal(kernel)
         if kernel.attrs["local_size"] == (1, 1, 1):
-            removal.all(kernel.body)  # rule 4
+            removal.remove_all(kernel.body)  # rule 4
             return module
         removal.forward(kernel.body, clean=True)
         removal.backward(kernel.body)
@@ -54,7 +54,7 @@ class RemoveBarriers:
 
 
 class _Removal:
-    """The rewrite of one kernel. `seen` holds the visible operations and all operations that contain one."""
+    """The rewrite of one kernel. `visible_ops` holds the visible operations and all operations that contain one."""
 
     def __init__(self, kernel: Function) -> None:
         self.written: set[AliasClass] = {
@@ -62,16 +62,16 @@ class _Removal:
             for op in kernel.body.walk()
             if OPS[op.name].effect in (Effect.WRITE, Effect.READ_WRITE)
         }
-        self.seen: set[Op] = set()
-        self.note(kernel.body)
+        self.visible_ops: set[Op] = set()
+        self.collect_visible(kernel.body)
 
-    def note(self, region: Region) -> bool:
-        """Fill `seen` for a region. True if it contains a visible operation; barriers don't count."""
+    def collect_visible(self, region: Region) -> bool:
+        """Fill `visible_ops` for a region. True if it contains a visible operation; barriers don't count."""
         visible_inside = False
         for op in region.ops:
-            inside = [self.note(inner) for inner in op.regions]
+            inside = [self.collect_visible(inner) for inner in op.regions]
             if any(inside) or self.visible(op):
-                self.seen.add(op)
+                self.visible_ops.add(op)
                 visible_inside = True
         return visible_inside
 
@@ -85,11 +85,11 @@ class _Removal:
         assert isinstance(array, Array)
         return array.space == "shared" or (array.space == "global" and alias_class(op.operands[0]) in self.written)
 
-    def all(self, region: Region) -> None:
+    def remove_all(self, region: Region) -> None:
         region.ops = [op for op in region.ops if op.name != "barrier"]
         for op in region.ops:
             for inner in op.regions:
-                self.all(inner)
+                self.remove_all(inner)
 
     def forward(self, region: Region, *, clean: bool) -> bool:
         """Apply rules 1 and 2 to a region.
@@ -107,9 +107,9 @@ class _Removal:
                 ends = [self.forward(inner, clean=clean) for inner in op.regions]
                 clean = all(ends)
             elif op.name in LOOPS:
-                clean = clean and op not in self.seen
+                clean = clean and op not in self.visible_ops
                 clean = self.forward(op.regions[0], clean=clean) and clean
-            elif op in self.seen:
+            elif op in self.visible_ops:
                 clean = False
             kept.append(op)
         region.ops = kept
@@ -124,5 +124,5 @@ class _Removal:
             elif op.name == "if":
                 for inner in op.regions:
                     self.backward(inner)
-            if op in self.seen or op.name in LOOPS:
+            if op in self.visible_ops or op.name in LOOPS:
                 return

@@ -35,9 +35,9 @@ from vkjit.ir.ops import OpName
 from vkjit.ir.rewrite import clone_op, constant_of, is_constant, replace_uses, resolve
 from vkjit.ir.types import Array, Matrix
 
-from ..analysis.loop_ranges import LIMIT, MOST_OPERATIONS, MOST_SANITIZED, Ends, may_be_copied
+from ..analysis.loop_ranges import LIMIT, MAX_OPERATIONS, MAX_SANITIZED_OPERATIONS, EndpointIndices, may_be_versioned
 from ..analysis.trip_bound import Intervals
-from ..analysis.value_numbering import Alike
+from ..analysis.value_numbering import ValueNumbers
 from ..arithmetic.division import is_non_negative
 
 __all__ = ["Bounds"]
@@ -48,7 +48,7 @@ _PER_OPERATION_CHECKS = frozenset({"overflow", "nan"})
 """Sanitizer checks that add much code to each operation. The check `races` does so for each access that it watches."""
 _DIVISIONS: frozenset[OpName] = frozenset({"floordiv", "floormod", "truncdiv", "truncrem"})
 
-Compared = tuple[object, object]
+Comparison = tuple[object, object]
 """(index, extent) of a bounds comparison: a value or a constant, and an int, an axis name or (array, axis)."""
 Fact = tuple[str, Value, Value]
 """("lt", x, y) for x < y; ("ge", x, y) for x >= y where y is non-negative. Both compare signed values."""
@@ -84,8 +84,8 @@ class _Checker:
     """The rewrite of one function.
 
     `reported` holds the comparisons that dominate the current operation and report failures; `trail` is its undo log.
-    `raw` holds accesses whose checks were hoisted out of their loop. `guards` counts the guarded accesses. `names` maps
-    array axes to their names, `first` each name to its first axis.
+    `hoisted_accesses` holds accesses whose checks were hoisted out of their loop. `guards` counts the guarded
+    accesses. `names` maps array axes to their names, `first` each name to its first axis.
     """
 
     module: Module
@@ -95,9 +95,9 @@ class _Checker:
     share: bool
     copy: bool
     sanitized: frozenset[str] = frozenset()
-    reported: set[Compared] = field(default_factory=set)
-    trail: list[Compared] = field(default_factory=list)
-    raw: set[Op] = field(default_factory=set)
+    reported: set[Comparison] = field(default_factory=set)
+    trail: list[Comparison] = field(default_factory=list)
+    hoisted_accesses: set[Op] = field(default_factory=set)
     guards: int = 0
     sites: dict[ReportSite, int] = field(default_factory=dict)
     mapping: dict[Value, Value] = field(default_factory=dict)
@@ -124,8 +124,8 @@ class _Checker:
                 self.access(op, builder, facts)
             elif self.checks and op.name in _MATRICES:
                 self.matrix(op, builder)
-            elif self.checks and self.copy and self.is_small(op):
-                self.small_loop(op, builder, facts)
+            elif self.checks and self.copy and self.may_version(op):
+                self.version_loop(op, builder, facts)
             else:
                 if self.debug and op.name in _DIVISIONS:
                     self.division(op, builder)
@@ -145,16 +145,16 @@ class _Checker:
             for inner in op.regions:
                 self.region(inner, facts)
 
-    def is_small(self, op: Op) -> bool:
+    def may_version(self, op: Op) -> bool:
         """True if a loop may be versioned (rule 2). With the check `races`, loops with watched accesses may not."""
-        if not may_be_copied(op, MOST_SANITIZED if self.sanitized else MOST_OPERATIONS):
+        if not may_be_versioned(op, MAX_SANITIZED_OPERATIONS if self.sanitized else MAX_OPERATIONS):
             return False
         if "races" not in self.sanitized:
             return True
         return not any(self.is_watched(inner) for inner in op.regions[0].walk())
 
     def is_watched(self, op: Op) -> bool:
-        """True if an access may race: all but accesses to local arrays and to `In` arrays that overlap no other."""
+        """True if an access may race. Accesses to local arrays, and to input arrays that overlap no other, can't."""
         if op.name not in _ACCESSES:
             return op.name in _MATRICES
         kind = op.operands[0].type
@@ -162,13 +162,13 @@ class _Checker:
         alone = kind.access == "in" and not self.function.attrs.get("overlaps")
         return kind.space != "local" and not (kind.space == "global" and alone)
 
-    def small_loop(self, op: Op, builder: Builder, facts: frozenset[Fact]) -> None:
+    def version_loop(self, op: Op, builder: Builder, facts: frozenset[Fact]) -> None:
         """Version a loop (rule 2): an `if` on the hoisted checks, with the unchecked copy and the checked loop."""
         copy = clone_op(op, {})
         replace_uses(copy.regions[0], self.mapping)
         guards = self.guards
         self.regions_of(op, facts)
-        condition = self.hoisted(copy, builder, facts) if self.guards > guards else None
+        condition = self.hoist_checks(copy, builder, facts) if self.guards > guards else None
         if condition is None:
             builder.region.ops.append(op)
             return
@@ -183,21 +183,21 @@ class _Checker:
             new.name = old.name
             self.mapping[old] = new
 
-    def hoisted(self, loop: Op, builder: Builder, facts: frozenset[Fact]) -> Value | None:
+    def hoist_checks(self, loop: Op, builder: Builder, facts: frozenset[Fact]) -> Value | None:
         """Emit the hoisted checks before the loop and return their conjunction; None if no check can be hoisted.
 
-        Adds the accesses of `loop` whose checks are hoisted to `raw`.
+        Adds the accesses of `loop` whose checks are hoisted to `hoisted_accesses`.
         """
         inside = facts | _loop_facts(loop)
         before = Builder(Region(), loop.loc)
-        ends = Ends(loop, before)
+        ends = EndpointIndices(loop, before)
         hoisted_indices: list[_Hoisted] = []
         for op in loop.regions[0].ops:
-            unsure = self.unsure(op, inside) if op.name in _ACCESSES else []
+            unsure = self.unproven_axes(op, inside) if op.name in _ACCESSES else []
             index_ends = [ends.of(op.operands[1 + axis]) for axis in unsure]
             if not unsure or any(place is None for place in index_ends):
                 continue
-            self.raw.add(op)
+            self.hoisted_accesses.add(op)
             hoisted_indices += [
                 _Hoisted(op.operands[0], axis, op.operands[1 + axis], place)
                 for axis, place in zip(unsure, index_ends, strict=True)
@@ -207,29 +207,29 @@ class _Checker:
             return None
         conditions = [
             self.comparison(end, one.array, one.axis, before)
-            for one in (self.outermost(hoisted_indices) if self.sanitized else hoisted_indices)
+            for one in (self.extreme_indices(hoisted_indices) if self.sanitized else hoisted_indices)
             for end in one.ends
         ]
         conditions += [_in_range(before, value, before.index(LIMIT)) for value in ends.limits]
         builder.region.ops += before.region.ops
         return _all(conditions, builder)
 
-    def outermost(self, known: list[_Hoisted]) -> list[_Hoisted]:
+    def extreme_indices(self, indices: list[_Hoisted]) -> list[_Hoisted]:
         """Keep only the smallest and the largest of indices that differ by constants: they imply those in between.
 
         Groups whose indices differ by `LIMIT` or more are kept whole, as indices in between might wrap around.
         """
-        alike = Alike()
+        alike = ValueNumbers()
         groups: dict[object, list[tuple[int, int]]] = {}
-        for number, hoisted in enumerate(known):
+        for number, hoisted in enumerate(indices):
             terms, constant = alike.sum(hoisted.index)
-            extent = self.compared(hoisted.index, hoisted.array, hoisted.axis)[1]
+            extent = self.comparison_key(hoisted.index, hoisted.array, hoisted.axis)[1]
             groups.setdefault((extent, terms), []).append((constant, number))
         kept: set[int] = set()
         for members in groups.values():
             no_wrap = max(members)[0] - min(members)[0] < LIMIT
             kept |= {min(members)[1], max(members)[1]} if no_wrap else {number for _, number in members}
-        return [hoisted for number, hoisted in enumerate(known) if number in kept]
+        return [hoisted for number, hoisted in enumerate(indices) if number in kept]
 
     def division(self, op: Op, builder: Builder) -> None:
         divisor = op.operands[1]
@@ -243,7 +243,7 @@ class _Checker:
         builder.op("report", zero, op.operands[0], site=self.module.add_site(site))
 
     def access(self, op: Op, builder: Builder, facts: frozenset[Fact]) -> None:
-        unsure = self.unsure(op, facts) if op not in self.raw else []
+        unsure = self.unproven_axes(op, facts) if op not in self.hoisted_accesses else []
         if not unsure:
             builder.region.ops.append(op)
             return
@@ -251,7 +251,7 @@ class _Checker:
         kind = array.type
         assert isinstance(kind, Array)
         indices = op.operands[1 : 1 + kind.rank]
-        compared = {self.compared(indices[axis], array, axis) for axis in unsure}
+        compared = {self.comparison_key(indices[axis], array, axis) for axis in unsure}
         already_reported = self.share and compared <= self.reported
         self.trail += compared - self.reported
         self.reported |= compared
@@ -285,7 +285,7 @@ class _Checker:
         same = self.first.get(self.names.get((array, axis), ""), (array, axis))
         return _in_range(builder, index, _extent(builder, *same))
 
-    def unsure(self, op: Op, facts: frozenset[Fact]) -> list[int]:
+    def unproven_axes(self, op: Op, facts: frozenset[Fact]) -> list[int]:
         """Return the axes along which an access isn't provably in range."""
         array = op.operands[0]
         if not isinstance(array.type, Array) or array.type.linear:
@@ -293,7 +293,7 @@ class _Checker:
         indices = op.operands[1 : 1 + array.type.rank]
         return [axis for axis, index in enumerate(indices) if not self.in_range(index, array, axis, facts)]
 
-    def compared(self, index: Value, array: Value, axis: int) -> Compared:
+    def comparison_key(self, index: Value, array: Value, axis: int) -> Comparison:
         shape = array.type.shape if isinstance(array.type, Array) else None
         extent = shape[axis] if shape is not None else self.names.get((array, axis)) or (array, axis)
         return (constant_of(index) if is_constant(index) else index, extent)
@@ -320,13 +320,13 @@ class _Checker:
             return False
         return bounds.lower.numbers[0] >= 0 and bounds.upper.numbers[0] < extent
 
-    def is_limit(self, limit: Value, array: Value, axis: int, shape: tuple[int, ...] | None, above: int) -> bool:
-        """True if limit + above is provably at most the extent of an array's axis."""
+    def is_limit(self, limit: Value, array: Value, axis: int, shape: tuple[int, ...] | None, offset: int) -> bool:
+        """True if limit + `offset` is provably at most the extent of an array's axis."""
         base, moved = _parts(limit)
         if base is None:
-            return shape is not None and moved + above <= shape[axis]
+            return shape is not None and moved + offset <= shape[axis]
         op = base.op
-        if op is None or op.name != "extent" or moved + above > 0:
+        if op is None or op.name != "extent" or moved + offset > 0:
             return False
         other = (op.operands[0], op.attrs["axis"])
         name = self.names.get((array, axis))

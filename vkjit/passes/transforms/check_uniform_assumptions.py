@@ -20,13 +20,13 @@ from vkjit.ir.types import Array, Scalar, Vector
 
 from ..analysis.uniformity import Uniformity
 
-__all__ = ["CheckPromises"]
+__all__ = ["CheckUniformAssumptions"]
 
 MESSAGE = "assume_uniform: the value differs within the workgroup: it is {0} here and {1} in another invocation"
 
 
 @dataclass(frozen=True, slots=True)
-class CheckPromises:
+class CheckUniformAssumptions:
     """Insert checks of `assume_uniform` into debug kernels.
 
     Does nothing if the sanitizer's check `uniform` is on: it makes the same check without barriers.
@@ -40,7 +40,7 @@ class CheckPromises:
         functions = module.all_functions()
         if not any(op.name == "assume_uniform" for function in functions for op in function.body.walk()):
             return module
-        reached = Uniformity.of(module).promised()
+        reached = Uniformity.of(module).reached_assumptions()
         for function in functions:
             writer = _Writer(module, function, {op for op, control in reached.items() if control is None})
             writer.region(function.body)

@@ -88,8 +88,8 @@ class _Numbering:
                 op.operands[:] = [self.current(value, op, region) for value in op.operands]
             if not self.is_replaced(op):
                 region.ops.append(op)
-                self.inside(op)
-                self.after(op)
+                self.visit_regions(op)
+                self.invalidate_writes(op)
         self.restore(mark)
 
     def current(self, value: Value, op: Op, region: Region) -> Value:
@@ -103,7 +103,7 @@ class _Numbering:
         constant: Value = self.available[key]
         return constant
 
-    def inside(self, op: Op) -> None:
+    def visit_regions(self, op: Op) -> None:
         """Process the regions of an operation that is kept."""
         if op.name == "if":
             self.region(op.regions[0], (op.operands[0], True))
@@ -152,7 +152,7 @@ class _Numbering:
 
     # -- memory
 
-    def after(self, op: Op) -> None:
+    def invalidate_writes(self, op: Op) -> None:
         """Invalidate what an operation writes; after a plain store, its value is available for loads."""
         written = self.writes.get(op)
         if not written:

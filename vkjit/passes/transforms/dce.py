@@ -61,7 +61,7 @@ class _Liveness:
         self.live_ops: set[Op] = set()
         self.sources: dict[Value, list[Value]] = {}
         self.partners: dict[Value, Value] = {}
-        self.around: dict[Op, Op | None] = {}
+        self.parents: dict[Op, Op | None] = {}
         self.stores: dict[Value, list[Op]] = {}
         self.exits: dict[Op, list[Op]] = {}
         self.work: list[Value | Op] = []
@@ -69,7 +69,7 @@ class _Liveness:
 
     def _scan(self, region: Region, parent: Op | None) -> None:
         for op in region.ops:
-            self.around[op] = parent
+            self.parents[op] = parent
             if op.name == "if":
                 self._scan_if(op)
             elif op.name in LOOPS:
@@ -134,7 +134,7 @@ class _Liveness:
         if op in self.live_ops:
             return
         self.live_ops.add(op)
-        parent = self.around[op]
+        parent = self.parents[op]
         if parent is not None:
             self.work.append(parent)
         if op.name in LOOPS:

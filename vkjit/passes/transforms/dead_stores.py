@@ -7,7 +7,7 @@ Works on any form::
     store %y, %i, %v                        store %y, %i, %v
 
 1. Both stores are in the same region and have the same array and index values.
-2. Between them there is no load from the array's alias class (see `memory`), no call, and no operation with regions
+2. Between them there is no load from the array's alias class (see `alias`), no call, and no operation with regions
    that accesses memory or may exit.
 3. For global and shared arrays, which other invocations can see, there is no atomic, barrier, fence, report or print
    between them either.

@@ -1,4 +1,4 @@
-"""Constant folding, and algebraic simplification by the rules of `identities`.
+"""Constant folding, and algebraic simplification by the rules of `algebraic_simplify`.
 
 Works on any form. Constants are folded by `semantics`, the same functions that the interpreter runs::
 
@@ -34,12 +34,12 @@ __all__ = ["Fold", "evaluate"]
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """Fold constants and apply algebraic identities."""
+    """Fold constants and apply algebraic simplifications."""
 
     name: ClassVar[str] = "fold"
 
     def run(self, module: Module) -> Module:
-        with semantics.quiet():
+        with semantics.silence_warnings():
             for function in module.all_functions():
                 rewrite_region(function.body, fold_op)
         return module

@@ -33,16 +33,16 @@ _FUSED = frozenset({dtypes.f16, dtypes.f32, dtypes.f64})
 
 @dataclass(frozen=True, slots=True)
 class FuseMultiplyAdd:
-    """Contract multiply-adds; do nothing if `wanted` is False.
+    """Contract multiply-adds; do nothing if `enabled` is False.
 
     Software drivers compute an fma in two steps anyway.
     """
 
-    wanted: bool = True
+    enabled: bool = True
     name: ClassVar[str] = "fuse_multiply_add"
 
     def run(self, module: Module) -> Module:
-        if not self.wanted or module.kernel.attrs.get("strict"):
+        if not self.enabled or module.kernel.attrs.get("strict"):
             return module  # rule 4
         for function in module.all_functions():
             rewrite_region(function.body, _Fusion(use_counts(function.body)).rule)
@@ -69,7 +69,7 @@ class _Fusion:
         return None
 
     def single(self, value: Value, region: Region) -> bool:
-        """True if a product meets rule 1. (A fused product is dead, and left to `dce`.)"""
+        """True if a product has a single use and is in `region` (rule 1)."""
         op = value.op
         return op is not None and self.home.get(op) is region and self.uses[value] == 1
 

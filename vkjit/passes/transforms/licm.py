@@ -41,24 +41,24 @@ class LICM:
 class _Hoister:
     """The rewrite of one function.
 
-    `depth` is the loop depth of each value's definition, 0 outside of loops. `fronts` holds the operations hoisted to
+    `depth` is the loop depth of each value's definition, 0 outside of loops. `preheaders` holds the operations hoisted to
     the preheaders of the enclosing loops, outermost first.
     """
 
     def __init__(self) -> None:
         self.depth: dict[Value, int] = {}
-        self.fronts: list[list[Op]] = []
+        self.preheaders: list[list[Op]] = []
 
     def region(self, region: Region, *, in_branch: bool) -> None:
-        current_depth = len(self.fronts)
+        current_depth = len(self.preheaders)
         for argument in region.args:
             self.depth[argument] = current_depth
         source, region.ops = region.ops, []
         for op in source:
             if op.name in LOOPS:
-                self.fronts.append([])
+                self.preheaders.append([])
                 self.region(op.regions[0], in_branch=False)
-                region.ops += self.fronts.pop()
+                region.ops += self.preheaders.pop()
                 region.ops.append(op)
             else:
                 for inner in op.regions:
@@ -70,7 +70,7 @@ class _Hoister:
     def place(self, op: Op, region: Region, current_depth: int, in_branch: bool) -> None:
         target = max((self.depth[v] for v in op.operands), default=0)
         if target < current_depth and self.movable(op, in_branch):
-            self.fronts[target].append(op)
+            self.preheaders[target].append(op)
             self.depth.update(dict.fromkeys(op.results, target))
         else:
             region.ops.append(op)

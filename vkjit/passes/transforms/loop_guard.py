@@ -34,7 +34,7 @@ from vkjit.ir.core import Module, Op, Region, Value
 from vkjit.ir.rewrite import breaks_of, completes, constant_of, exits_of
 from vkjit.ir.types import U32
 
-from ..analysis.loop_costs import LoopCosts
+from ..analysis.loop_costs import LoopCostModel
 from ..analysis.trip_bound import TripBound, bound_from_json, bound_to_json
 from ..formulas.formula import Formula, Term
 
@@ -71,7 +71,7 @@ class LoopGuard:
         if self.cap is None or (function.attrs.get("bound_checked") and bounded_trip_product(module) is not None):
             return module
         budget = self.cap - self.margin
-        costs = LoopCosts.of(function, budget)
+        costs = LoopCostModel.of(function, budget)
         if not costs.counted:
             return module
         limit = budget - costs.of_region(function.body)
@@ -90,12 +90,12 @@ def bounded_trip_product(module: Module) -> TripBound | None:
     None if a trip count depends on anything but constants, extents, integer scalars and the grid. A launch whose bound
     is below the cap needs no guard. Works before and after the guard is inserted.
     """
-    return LoopCosts.bound(module.kernel)
+    return LoopCostModel.bound(module.kernel)
 
 
-def _leaves_counting_branch(region: Region, costs: LoopCosts) -> bool:
+def _leaves_counting_branch(region: Region, costs: LoopCostModel) -> bool:
     """True if an `if` that contains counted loops also contains a `break` or `continue` of an enclosing loop."""
-    branches = (op for op in region.walk() if op.name == "if" and costs.counts(op))
+    branches = (op for op in region.walk() if op.name == "if" and costs.contains_counted(op))
     return any(True for op in branches for inner in op.regions for _ in exits_of(inner))
 
 
@@ -106,7 +106,7 @@ class _Guard:
     counts separately.
     """
 
-    def __init__(self, module: Module, costs: LoopCosts, limit: int, cap: int, jointly: bool) -> None:
+    def __init__(self, module: Module, costs: LoopCostModel, limit: int, cap: int, jointly: bool) -> None:
         self.module = module
         self.costs = costs
         self.limit = limit
@@ -126,7 +126,7 @@ class _Guard:
             if op in self.costs.counted:
                 count = self.loop(op, count, builder, outermost=outermost)
             elif op.name == "if":
-                count_needed = needed or any(map(self.costs.counts, source[position + 1 :]))
+                count_needed = needed or any(map(self.costs.contains_counted, source[position + 1 :]))
                 count = self.branch(op, count, exits, builder, outermost=outermost, needed=count_needed)
             else:
                 if op in exits:
@@ -137,12 +137,12 @@ class _Guard:
     def branch(
         self, op: Op, count: Value, exits: frozenset[Op], builder: Builder, *, outermost: bool, needed: bool
     ) -> Value:
-        counting = [any(map(self.costs.counts, region.ops)) for region in op.regions]
+        counting = [any(map(self.costs.contains_counted, region.ops)) for region in op.regions]
         split = self.jointly and not self.costs.uniform(op.operands[0])
         both = split and all(counting)
         # the vector executes both branches: their sum may exceed the cap although neither does
-        joined = both and outermost
-        needed = (needed or joined) and any(counting)
+        combined = both and outermost
+        needed = (needed or combined) and any(counting)
         ends = [self.region(r, count, exits, outermost=outermost, needed=needed) for r in op.regions]
         builder.region.ops.append(op)
         if not needed or not completes(op):
@@ -159,7 +159,7 @@ class _Guard:
         if not both:
             return maxima[0]
         total = builder.emit("sub", builder.emit("add", *maxima), count)
-        if joined:
+        if combined:
             last = [inner for inner in op.walk() if inner in self.costs.counted][-1]
             self.report(last, total, builder)
         return total
@@ -170,17 +170,17 @@ class _Guard:
         builder.op("report", builder.emit("gt", count, builder.const(self.limit, U32)), site=site)
 
     def loop(self, op: Op, count: Value, builder: Builder, *, outermost: bool) -> Value:
-        if _has_known_trip_count(op) and not self.costs.around_counted(op):
-            after = self.known_rounds(op, count, builder)
+        if _has_known_trip_count(op) and not self.costs.encloses_counted(op):
+            after = self.known_trip_count(op, count, builder)
         else:
-            after = self.carried_rounds(op, count, builder)
-        if self.jointly and not self.costs.together(op):
+            after = self.carried_count(op, count, builder)
+        if self.jointly and not self.costs.exits_uniformly(op):
             after = builder.emit("sg_reduce", after, op="max", partial=True)
         if outermost:
             self.report(op, after, builder)
         return after
 
-    def known_rounds(self, op: Op, count: Value, builder: Builder) -> Value:
+    def known_trip_count(self, op: Op, count: Value, builder: Builder) -> Value:
         """Add trip count * weight to the count, for a `for` without `break`; clamped just above the limit."""
         weight = self.costs.of_region(op.regions[0]) + 1
         f = Formula(builder)
@@ -191,10 +191,10 @@ class _Guard:
         builder.region.ops.append(op)
         return f.call("min", total, f.term(_CEILING, U32.dtype)).value
 
-    def carried_rounds(self, op: Op, count: Value, builder: Builder) -> Value:
+    def carried_count(self, op: Op, count: Value, builder: Builder) -> Value:
         """Add the count to the loop-carried values and return its value after the loop."""
         body = op.regions[0]
-        encloses_counted = self.costs.around_counted(op)
+        encloses_counted = self.costs.encloses_counted(op)
         op.operands.append(count)
         carried = Value(U32, body, len(body.args), "rounds")
         body.args.append(carried)

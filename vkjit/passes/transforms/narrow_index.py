@@ -13,7 +13,7 @@ comparisons of, and loops over, values in its range. The unused 64-bit operation
 1. The low 32 bits of sums, differences, products and bitwise operations depend only on those of the operands, so the
    truncation moves from the result to the operands.
 2. Operations that need all bits (comparisons, min, max, divisions) are narrowed if all operands and the result are in
-   the range of i32 (see `ranges`).
+   the range of i32 (see `value_ranges`).
 3. A `for` is narrowed if its bounds, step and induction variable are in the range of i32.
 """
 
@@ -75,35 +75,35 @@ def _note(fits: set[Op], ranges: Ranges, op: Op) -> None:
 class _Narrowing:
     """The rewrite of one function.
 
-    `wanted` holds index values whose low half is needed, `low` maps them to it when it has been computed.
+    `demanded` holds index values whose low half (an i32) is needed; `low` maps those visited so far to that half.
     """
 
     function: Function
     fits: set[Op]
-    wanted: set[Value] = field(default_factory=set)
+    demanded: set[Value] = field(default_factory=set)
     low: dict[Value, Value] = field(default_factory=dict)
     replaced: dict[Value, Value] = field(default_factory=dict)
 
     def run(self) -> None:
-        self.want(self.function.body)
-        if self.wanted:
+        self.demand(self.function.body)
+        if self.demanded:
             self.region(self.function.body)
 
     # -- demand analysis, backward from uses to definitions
 
-    def want(self, region: Region) -> None:
+    def demand(self, region: Region) -> None:
         for op in reversed(region.ops):
             for inner in reversed(op.regions):
-                self.want(inner)
+                self.demand(inner)
             if op.name == "cast" and op.operands[0].type == INDEX and op.result.type == I32:
-                self.wanted.add(op.operands[0])
+                self.demanded.add(op.operands[0])
             elif op in self.fits and (op.name == "for" or op.name in _COMPARISONS):
-                self.wanted.update(op.operands[: 3 if op.name == "for" else 2])
+                self.demanded.update(op.operands[: 3 if op.name == "for" else 2])
             elif self.is_narrowed(op):
-                self.wanted.update(v for v in op.operands if v.type == INDEX)
+                self.demanded.update(v for v in op.operands if v.type == INDEX)
 
     def is_narrowed(self, op: Op) -> bool:
-        if len(op.results) != 1 or op.result not in self.wanted:
+        if len(op.results) != 1 or op.result not in self.demanded:
             return False
         return op.name in _LOW_BITS or (op.name in _ALL_BITS and op in self.fits)
 
@@ -122,10 +122,10 @@ class _Narrowing:
         if self.replaced:
             op.operands[:] = [self.replaced.get(v, v) for v in op.operands]
         if op.name == "cast" and op.operands[0].type == INDEX and op.result.type == I32:
-            self.replaced[op.result] = self.half(op.operands[0])
+            self.replaced[op.result] = self.low_half(op.operands[0])
             return
         if op in self.fits and op.name in _COMPARISONS:
-            narrowed = builder.emit(op.name, *(self.half(v) for v in op.operands))
+            narrowed = builder.emit(op.name, *(self.low_half(v) for v in op.operands))
             narrowed.name = op.result.name
             self.replaced[op.result] = narrowed
             return
@@ -135,7 +135,9 @@ class _Narrowing:
         for inner in op.regions:
             self.region(inner)
         if self.is_narrowed(op):
-            self.low[op.result] = builder.emit(op.name, *(self.half(v) if v.type == INDEX else v for v in op.operands))
+            self.low[op.result] = builder.emit(
+                op.name, *(self.low_half(v) if v.type == INDEX else v for v in op.operands)
+            )
             return
         for result in op.results:
             self.define(result, builder)
@@ -144,20 +146,20 @@ class _Narrowing:
         """Narrow a `for` (rule 3): its body gets an i32 argument, and a cast at its start recreates the old one."""
         body = op.regions[0]
         induction = body.args[0]
-        op.operands[:3] = [self.half(v) for v in op.operands[:3]]
+        op.operands[:3] = [self.low_half(v) for v in op.operands[:3]]
         body.args[0] = Value(I32, body, 0, induction.name)
         wide = Op("cast", [body.args[0]], [INDEX], {"type": INDEX}, None, op.loc)
         body.ops.insert(0, wide)
         self.replaced[induction] = wide.result
         self.low[wide.result] = body.args[0]
 
-    def half(self, value: Value) -> Value:
-        """Return the low half of a wanted value."""
+    def low_half(self, value: Value) -> Value:
+        """Return the low half of a value in `demanded`."""
         return self.low[self.replaced.get(value, value)]
 
     def define(self, value: Value, builder: Builder) -> None:
-        """Emit the low half of a wanted value that is computed in 64 bits, right after its definition."""
-        if value not in self.wanted or value in self.low:
+        """Emit the low half of a value that is computed in 64 bits, right after its definition, if it is demanded."""
+        if value not in self.demanded or value in self.low:
             return
         op = value.op
         if is_constant(value):

@@ -132,7 +132,7 @@ class _Simplifier:
             region.ops += taken.ops
 
     def common_results(self, op: Op, region: Region) -> None:
-        """Apply rule 2: remove the results that it replaces and keep the others."""
+        """Remove results of an `if` that equal a common value, the condition or its negation, and replace their uses."""
         builder = Builder(region, op.loc)
         pairs = list(zip(*(inner.terminator.operands for inner in op.regions), strict=True))
         same = [self.common_value(op.operands[0], x, y, builder) for x, y in pairs]

@@ -13,7 +13,7 @@ Works on any form::
     }                                          }
     %r = load %t, %zero : f32                  (uses of %r become %t1)
 
-1. An array is replaced if all its uses are loads and stores at constant, in-range indices, and it has at most `most`
+1. An array is replaced if all its uses are loads and stores at constant, in-range indices, and it has at most `max_elements`
    elements. Vector elements are kept whole.
 2. A load is replaced by the last stored value, or by poison if there is none.
 3. Elements that an `if` stores to become further results; a region without stores yields the previous values.
@@ -42,9 +42,9 @@ Slot = tuple[Value, int]
 
 @dataclass(frozen=True, slots=True)
 class ScalarReplacement:
-    """Replace local arrays of at most `most` elements by values."""
+    """Replace local arrays of at most `max_elements` elements by values."""
 
-    most: int = 128
+    max_elements: int = 128
     name: ClassVar[str] = "sroa"
 
     def run(self, module: Module) -> Module:
@@ -59,7 +59,7 @@ class ScalarReplacement:
         arrays: set[Value] = set()
         for op in function.body.walk():
             kind = op.result.type if op.name == "local" else None
-            if isinstance(kind, Array) and math.prod(kind.shape or ()) <= self.most:
+            if isinstance(kind, Array) and math.prod(kind.shape or ()) <= self.max_elements:
                 arrays.add(op.result)
             elif arrays:
                 accessed = op.operands[0] if op.name in ("load", "store") else None

@@ -17,7 +17,7 @@ Works on the normal and primitive forms::
    loop-carried value needs a register.
 3. The multiplication is directly in the loop's body, so that every iteration executes it, and the body's only
    `continue` is its terminator. A `break` passes on the current product.
-4. At most `most` multiplications are replaced per loop.
+4. At most `max_products` multiplications are replaced per loop.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ __all__ = ["StrengthReduction"]
 
 @dataclass(frozen=True, slots=True)
 class StrengthReduction:
-    """Reduce at most `most` multiplications per loop; do nothing if `wanted` is False.
+    """Reduce at most `max_products` multiplications per loop; do nothing if `enabled` is False.
 
     LLVM reduces by itself.
     """
 
-    wanted: bool = True
-    most: int = 4
+    enabled: bool = True
+    max_products: int = 4
     name: ClassVar[str] = "strength_reduction"
 
     def run(self, module: Module) -> Module:
-        if not self.wanted:
+        if not self.enabled:
             return module
         for function in module.all_functions():
-            reduction = _Reduction(self.most)
+            reduction = _Reduction(self.max_products)
             reduction.region(function.body)
             replace_uses(function.body, reduction.replaced)
         return module
@@ -69,8 +69,8 @@ class _Product:
 class _Reduction:
     """The rewrite of one function. `depth` is the loop depth of each value's definition."""
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, max_products: int) -> None:
+        self.max_products = max_products
         self.depth: dict[Value, int] = {}
         self.loops = 0
         self.replaced: dict[Value, Value] = {}
@@ -96,13 +96,13 @@ class _Reduction:
         if body.terminator.name != "continue" or sum(exit.name == "continue" for exit in exits) > 1:
             return
         products = [product for inner in body.ops if (product := self.product(inner, body.args[0]))]
-        for product in products[: self.most]:
+        for product in products[: self.max_products]:
             self.carry(op, product, exits, before)
 
     def outside(self, value: Value) -> bool:
         return is_constant(value) or self.depth.get(value, self.loops) < self.loops
 
-    def product(self, op: Op, counter: Value) -> _Product | None:
+    def product(self, op: Op, induction: Value) -> _Product | None:
         """Return the reducible multiplication that an operation is by rules 1 and 2, or None."""
         if op.name != "mul" or not isinstance(op.result.type, Scalar):
             return None
@@ -111,33 +111,33 @@ class _Reduction:
             return None
         for x, factor in (op.operands, op.operands[::-1]):
             if self.outside(factor) and not _is_power_of_two(factor):
-                if _is_counter(x, counter):
+                if _is_induction(x, induction):
                     return _Product(op, factor, None, negative=False)
-                shifted = self.shifted(x, counter)
+                shifted = self.shifted(x, induction)
                 if shifted is not None:
                     return _Product(op, factor, *shifted)
         return None
 
-    def shifted(self, value: Value, counter: Value) -> tuple[Value, bool] | None:
+    def shifted(self, value: Value, induction: Value) -> tuple[Value, bool] | None:
         """Match start + i, i + start or start - i with the induction variable i; return (start, negative) or None."""
         op = value.op
         if op is None or op.name not in ("add", "sub"):
             return None
         x, y = op.operands
-        if _is_counter(y, counter) and self.outside(x):
+        if _is_induction(y, induction) and self.outside(x):
             return x, op.name == "sub"
-        if op.name == "add" and _is_counter(x, counter) and self.outside(y):
+        if op.name == "add" and _is_induction(x, induction) and self.outside(y):
             return y, False
         return None
 
     def carry(self, loop: Op, product: _Product, exits: list[Op], before: Builder) -> None:
         body, type = loop.regions[0], product.op.result.type
         assert isinstance(type, Scalar)
-        low, step = (self.again(value, type, before) for value in (loop.operands[0], loop.operands[2]))
+        low, step = (self.in_preheader(value, type, before) for value in (loop.operands[0], loop.operands[2]))
         if product.start is not None:
-            start = self.again(product.start, type, before)
+            start = self.in_preheader(product.start, type, before)
             low = before.emit("sub" if product.negative else "add", start, low)
-        factor = self.again(product.factor, type, before)
+        factor = self.in_preheader(product.factor, type, before)
         first, by = (_times(value, factor, before) for value in (low, step))
         carried = Value(type, body, len(body.args), product.op.result.name)
         body.args.append(carried)
@@ -152,7 +152,7 @@ class _Reduction:
             exit.operands.append(following if exit is last else carried)
 
     @staticmethod
-    def again(value: Value, type: Scalar, before: Builder) -> Value:
+    def in_preheader(value: Value, type: Scalar, before: Builder) -> Value:
         """Return a loop-invariant value in the product's type, in the preheader; constants are copied there."""
         if is_constant(value):
             return before.const(wrapped(constant_of(value), type.dtype), type)
@@ -164,9 +164,9 @@ def _times(value: Value, factor: Value, builder: Builder) -> Value:
     return factor if number == 1 else value if number == 0 else builder.emit("mul", value, factor)
 
 
-def _is_counter(value: Value, counter: Value) -> bool:
+def _is_induction(value: Value, induction: Value) -> bool:
     op = value.op
-    return value is counter or (op is not None and op.name == "cast" and op.operands[0] is counter)
+    return value is induction or (op is not None and op.name == "cast" and op.operands[0] is induction)
 
 
 def _is_power_of_two(value: Value) -> bool:

@@ -16,7 +16,7 @@ Takes the normal form::
 3. A `continue` inside an `if`: the rest of the iteration moves to the other region of the `if`, whose results are the
    loop-carried values of the next iteration.
 4. A `break` inside an `if`: the rest of the iteration and all later iterations move to the other region of the `if`,
-   whose results are the loop's results. As the code nests deeply, such loops have at most `MOST_BREAKS` iterations.
+   whose results are the loop's results. As the code nests deeply, such loops have at most `MAX_BREAK_ITERATIONS` iterations.
 5. Loops with both kinds of inner exits, or with exits other than at the end of one region of an `if`, aren't unrolled.
 
 Unrolled loops don't count for `loop_guard` and `trip_bound`, which run later. Barriers and collectives stay valid: all
@@ -39,17 +39,17 @@ from .algebraic_simplify import wrapped
 
 __all__ = ["Unroll"]
 
-MOST_BREAKS = 8
+MAX_BREAK_ITERATIONS = 8
 _FREE: frozenset[OpName] = frozenset({"const", "poison", "yield", "break", "continue", "unreachable", "bitcast"})
 
 
 @dataclass(frozen=True, slots=True)
 class Unroll:
-    """Unroll loops to at most `budget` or `array_budget` operations (rule 1) and at most `rounds` iterations."""
+    """Unroll loops to at most `budget` or `array_budget` operations (rule 1) and at most `max_iterations` iterations."""
 
     budget: int = 128
     array_budget: int = 512
-    rounds: int = 32
+    max_iterations: int = 32
     name: ClassVar[str] = "unroll"
 
     def run(self, module: Module) -> Module:
@@ -73,7 +73,7 @@ class _Unroller:
             if self.replaced:
                 op.operands[:] = [resolve(self.replaced, value) for value in op.operands]
             size = sum(map(self.region, op.regions))
-            numbers = self.chosen(op, size) if op.name == "for" else None
+            numbers = self.unrolled_values(op, size) if op.name == "for" else None
             if numbers is None:
                 region.ops.append(op)
                 total += size + (op.name not in _FREE)
@@ -83,13 +83,13 @@ class _Unroller:
             total += size * len(numbers)
         return total
 
-    def chosen(self, op: Op, size: int) -> Sequence[int] | None:
+    def unrolled_values(self, op: Op, size: int) -> Sequence[int] | None:
         """Return the values of the induction variable if a loop is to be unrolled (rules 1 and 5), else None."""
         low, high, step = op.operands[:3]
         if not (is_constant(low) and is_constant(high) and is_constant(step)) or constant_of(step) == 0:
             return None
         numbers = range(constant_of(low), constant_of(high), constant_of(step))
-        if not 0 < len(numbers) <= self.options.rounds:
+        if not 0 < len(numbers) <= self.options.max_iterations:
             return None
         cost = size * len(numbers)
         if cost > self.options.budget and not (cost <= self.options.array_budget and _indexes_local(op)):
@@ -111,7 +111,7 @@ def _indexes_local(loop: Op) -> bool:
     return False
 
 
-def _has_supported_exits(loop: Op, rounds: int) -> bool:
+def _has_supported_exits(loop: Op, trip_count: int) -> bool:
     """True if the exits of a loop's body have a form that rules 2 to 4 handle."""
     body = loop.regions[0]
     inner = [exit for exit in exits_of(body) if exit is not body.terminator]
@@ -121,7 +121,7 @@ def _has_supported_exits(loop: Op, rounds: int) -> bool:
     if body.terminator.name == "break":
         return False
     if "break" in kinds:
-        return rounds <= MOST_BREAKS and _all_exit_by(body, "break")
+        return trip_count <= MAX_BREAK_ITERATIONS and _all_exit_by(body, "break")
     return _all_exit_by(body, "continue")
 
 
@@ -163,12 +163,12 @@ class _Iterations:
     def run(self) -> list[Value]:
         carried = list(self.loop.operands[3:])
         if self.kind == "break":
-            return self.round(0, carried)
+            return self.iteration(0, carried)
         for number in range(len(self.numbers)):
-            carried = self.round(number, carried)
+            carried = self.iteration(number, carried)
         return carried
 
-    def round(self, number: int, carried: Sequence[Value]) -> list[Value]:
+    def iteration(self, number: int, carried: Sequence[Value]) -> list[Value]:
         """Build iteration `number` and return the loop-carried values after it.
 
         In loops with `break` (rule 4), also build all later iterations and return the loop's results.
@@ -184,7 +184,7 @@ class _Iterations:
     def rest(
         self, ops: Sequence[Op], mapping: dict[Value, Value], number: int, after: list[tuple[Op, Sequence[Op]]]
     ) -> list[Value]:
-        """Build the rest of an iteration; `after` holds the enclosing `if`s and the operations after each."""
+        """Build the rest of an iteration; `after` has each enclosing `if` and the operations after it."""
         for position, op in enumerate(ops):
             self.builder.loc = op.loc
             if _has_exits(op):
@@ -203,7 +203,7 @@ class _Iterations:
             mapping.update(zip(enclosing.results, operands, strict=True))
             return self.rest(following, mapping, number, after[:-1])
         if op.name == "continue" and self.kind == "break":
-            return self.round(number + 1, operands)
+            return self.iteration(number + 1, operands)
         return operands
 
     def branch(

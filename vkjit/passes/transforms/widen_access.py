@@ -18,7 +18,7 @@ Takes a kernel in normal form with linear global arrays, after `cse`::
 5. A group of stores is replaced at its last store. Nothing in between accesses their alias class otherwise, orders
    memory, reports or exits. Only complete groups are merged, so no bytes are written that the program doesn't store
    itself.
-6. With `words`, the wide element is a 64-bit integer that is split by shifts: drivers that load lane by lane do that
+6. With `as_integers`, the wide element is a 64-bit integer that is split by shifts: drivers that load lane by lane do that
    twice as fast, for any lane type. Otherwise it is a vector of 4 or 2 elements.
 """
 
@@ -37,12 +37,12 @@ from vkjit.ir.rewrite import LOOPS, exits_of, replace_uses
 from vkjit.ir.types import Array, Scalar, Type, Vector
 
 from ..analysis.alias import ALL, AliasClass, alias_class
-from ..analysis.linear_forms import Form, LinearForms
+from ..analysis.linear_forms import LinearForm, LinearForms
 
 __all__ = ["WidenAccess"]
 
 _BITS: dict[int, DType] = {16: dtypes.u16, 32: dtypes.u32}
-_MOST_BYTES = 16
+_MAX_BYTES = 16
 Key = tuple[Value, frozenset[tuple[Value, int]]]
 """(array, atoms): an array and the non-constant terms of an offset."""
 Open = dict[AliasClass, dict[Key, dict[int, Op]]]
@@ -51,17 +51,17 @@ Open = dict[AliasClass, dict[Key, dict[int, Op]]]
 
 @dataclass(frozen=True, slots=True)
 class WidenAccess:
-    """Merge contiguous accesses of `aligned` kernels; `words` selects 64-bit integers as wide elements (rule 6)."""
+    """Merge contiguous accesses of `aligned` kernels; `as_integers` selects 64-bit integers as wide elements (rule 6)."""
 
-    words: bool = False
+    as_integers: bool = False
     name: ClassVar[str] = "widen_access"
 
     def run(self, module: Module) -> Module:
         if module.kernel.attrs.get("aligned"):
-            finder = _Finder(self.words)
+            finder = _Finder(self.as_integers)
             finder.region(module.kernel.body)
             if finder.groups:
-                _Rewriter(module.kernel, finder.groups, self.words).run()
+                _Rewriter(module.kernel, finder.groups, self.as_integers).run()
         return module
 
 
@@ -77,7 +77,7 @@ class _Group:
 class _Finder:
     """The search for groups of accesses. `loads` and `stores` hold those that are open at the current operation."""
 
-    words: bool
+    as_integers: bool
     forms: LinearForms = field(default_factory=LinearForms)
     loads: Open = field(default_factory=dict)
     stores: Open = field(default_factory=dict)
@@ -117,7 +117,7 @@ class _Finder:
         rows = axis == array.rank - 1 and array.contiguous if op.name == "extent" else axis < array.rank - 1
         item = _item_bytes(array)
         if rows and array.rank > 1 and item:
-            self.forms.zeros[op.result] = (_MOST_BYTES // item).bit_length() - 1
+            self.forms.zeros[op.result] = (_MAX_BYTES // item).bit_length() - 1
 
     def access(self, op: Op) -> set[AliasClass]:
         """Close the groups that can't extend past an operation, open its access, and return the classes it accesses."""
@@ -145,7 +145,7 @@ class _Finder:
         view = base.op
         if op.name not in ("load", "store") or view is None or view.name != "linear" or view.operands[0].op is not None:
             return None, 0
-        if not _lanes(base, self.words):
+        if not _lanes(base, self.as_integers):
             return None, 0
         form = self.forms.of(op.operands[1])
         return (base, form.atoms), form.constant
@@ -164,25 +164,25 @@ class _Finder:
                 self.close(table, memory)
 
     def close(self, table: Open, memory: AliasClass, but: Key | None = None) -> None:
-        """Close the open accesses of an alias class, except for one key."""
+        """Close the open accesses of an alias class in `table`, except those with the key `but`."""
         for key, open_accesses in table.pop(memory, {}).items():
             if key == but:
                 table[memory] = {key: open_accesses}
             else:
                 self.choose(key, open_accesses)
 
-    def choose(self, key: Key, found: dict[int, Op]) -> None:
+    def choose(self, key: Key, accesses: dict[int, Op]) -> None:
         """Form aligned groups of accesses by their constant offsets, the widest first (rules 1 and 2)."""
         base, atoms = key
-        zeros = self.forms.atoms_zeros(Form(0, atoms))
-        order = {op: number for number, op in enumerate(found.values())}
-        for lanes in _lanes(base, self.words):
+        zeros = self.forms.atoms_trailing_zeros(LinearForm(0, atoms))
+        order = {op: number for number, op in enumerate(accesses.values())}
+        for lanes in _lanes(base, self.as_integers):
             if 1 << zeros < lanes:
                 continue
-            for start in sorted(constant for constant in found if constant % lanes == 0):
+            for start in sorted(constant for constant in accesses if constant % lanes == 0):
                 offsets = range(start, start + lanes)
-                if all(place in found for place in offsets):
-                    members = [found.pop(place) for place in offsets]
+                if all(place in accesses for place in offsets):
+                    members = [accesses.pop(place) for place in offsets]
                     place = (max if members[0].name == "store" else min)(members, key=order.__getitem__)
                     self.groups.append(_Group(members, place))
 
@@ -193,16 +193,16 @@ def _item_bytes(array: Array) -> int:
     return size if isinstance(array.element, Scalar) and size in (2, 4, 8) else 0
 
 
-def _lanes(base: Value, words: bool) -> tuple[int, ...]:
+def _lanes(base: Value, as_integers: bool) -> tuple[int, ...]:
     """Return the numbers of elements that one access to an array may cover, largest first."""
     array = base.type
     assert isinstance(array, Array)
     item = _item_bytes(array)
     if array.space != "global" or not item or array.dtype is dtypes.bf16:
         return ()
-    if words:
+    if as_integers:
         return (8 // item,) if item < 8 else ()
-    return tuple(lanes for lanes in (4, 2) if lanes * item <= _MOST_BYTES)
+    return tuple(lanes for lanes in (4, 2) if lanes * item <= _MAX_BYTES)
 
 
 @dataclass(slots=True)
@@ -211,7 +211,7 @@ class _Rewriter:
 
     kernel: Function
     groups: Sequence[_Group]
-    words: bool
+    as_integers: bool
     views: dict[tuple[Value, int], Value] = field(default_factory=dict)
     replaced: dict[Value, Value] = field(default_factory=dict)
 
@@ -255,7 +255,7 @@ class _Rewriter:
         if (base, lanes) not in self.views:
             old = base.type
             assert isinstance(old, Array)
-            element = Scalar(dtypes.u64) if self.words else Vector(old.dtype, lanes)
+            element = Scalar(dtypes.u64) if self.as_integers else Vector(old.dtype, lanes)
             type = Array(element, 1, old.space, old.access, restrict=old.restrict, linear=True)
             assert base.op is not None
             source = base.op.operands[0]
@@ -266,7 +266,7 @@ class _Rewriter:
 
     def part(self, whole: Value, lane: int, type: Type, builder: Builder) -> Value:
         """Emit the extraction of one element from a wide value."""
-        if not self.words:
+        if not self.as_integers:
             return builder.emit("vec_extract", whole, lane=lane, type=type)
         assert isinstance(type, Scalar)
         bits = type.dtype.bits
@@ -280,7 +280,7 @@ class _Rewriter:
         """Emit the wide value that is stored, from its elements."""
         assert isinstance(view.type, Array)
         element = view.type.element
-        if not self.words:
+        if not self.as_integers:
             return builder.emit("vec_make", *values, type=element)
         total: Value | None = None
         for lane, value in enumerate(values):

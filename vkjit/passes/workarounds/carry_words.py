@@ -24,11 +24,11 @@ from vkjit.ir.builder import Builder
 from vkjit.ir.core import Module, Op, Region, Value
 from vkjit.ir.types import Scalar, Type, Vector
 
-__all__ = ["CarryWords"]
+__all__ = ["CarryBoolsAsWords"]
 
 
 @dataclass(frozen=True, slots=True)
-class CarryWords:
+class CarryBoolsAsWords:
     """Convert loop-carried booleans to u32; do nothing if `needed` is False."""
 
     name: ClassVar[str] = "carry_words"
@@ -88,7 +88,7 @@ def _word(builder: Builder, boolean: Value) -> Value:
 
 
 def _redefine_as_comparison(builder: Builder, values: list[Value], place: int) -> None:
-    """Replace the boolean at an index of `values` by a u32, and redefine the boolean by a comparison of that with 0."""
+    """Replace the boolean `values[place]` by a u32, and redefine the boolean as the comparison u32 != 0."""
     boolean = values[place]
     word = values[place] = Value(_word_type(boolean.type), boolean.owner, boolean.index)
     zero = builder.const(0, word.type)

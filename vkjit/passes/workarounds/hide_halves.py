@@ -4,7 +4,7 @@ A driver with the quirk `unrounded_halves` folds f32(f16(x)) to x: values beyond
 and no digits are lost. If a converted value has uses other than stores, an opaque zero is combined with its bits. Takes
 the primitive form::
 
-                                    %z: u16, always 0 (see `hidden`)
+                                    %z: u16, always 0 (see `opaque_constants`)
                                     %h = cast %x : f16
                                     %b = bitcast %h : u16
                                     %o = or %b, %z : u16
@@ -24,13 +24,13 @@ from vkjit.ir.core import Module, Op, Value
 from vkjit.ir.rewrite import rewrite_region
 from vkjit.ir.types import Scalar, Type, Vector
 
-from .opaque_constants import HiddenNumbers
+from .opaque_constants import OpaqueConstants
 
-__all__ = ["HideHalves"]
+__all__ = ["HideF16Rounding"]
 
 
 @dataclass(frozen=True, slots=True)
-class HideHalves:
+class HideF16Rounding:
     """Hide conversions to f16; do nothing if `needed` is False."""
 
     name: ClassVar[str] = "hide_halves"
@@ -40,7 +40,7 @@ class HideHalves:
         body = module.kernel.body
         used = {value for op in body.walk() if op.name != "store" for value in op.operands}
         rounded = {op for op in body.walk() if _rounds(op) and op.result in used} if self.needed else set()
-        zeros = HiddenNumbers.of(module, 0, grids=True) if rounded else None
+        zeros = OpaqueConstants.of(module, 0, grids=True) if rounded else None
         if zeros is None:
             return module
 
@@ -53,7 +53,7 @@ class HideHalves:
             return [builder.emit("bitcast", builder.emit("or", bits, zeros.like(bits.type)), type=half.type)]
 
         rewrite_region(body, hide)
-        zeros.place(module)
+        zeros.insert(module)
         return module
 
 

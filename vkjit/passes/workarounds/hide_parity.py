@@ -1,7 +1,7 @@
 """Hide the lowest bit of integers from a driver that miscompiles products with it.
 
 In large kernels, a driver with the quirk `parity_products` sometimes folds x & 1 to 1 in a product, as in the offset of
-`y[i & 1, j]`. The constant becomes an opaque one (see `hidden`). Takes the primitive form::
+`y[i & 1, j]`. The constant becomes an opaque one (see `opaque_constants`). Takes the primitive form::
 
     %p = and %x, %1 : index        ->    %p = and %x, %n : index
     %q = mul %p, %stride : index         %q = mul %p, %stride : index
@@ -24,7 +24,7 @@ from vkjit.ir.ops import OpName
 from vkjit.ir.rewrite import constant_of, is_constant, rewrite_region
 from vkjit.ir.types import Scalar, Type, Vector
 
-from .opaque_constants import HiddenNumbers
+from .opaque_constants import OpaqueConstants
 
 __all__ = ["HideParity"]
 
@@ -43,14 +43,14 @@ class HideParity:
         bits = _lowest_bits(module.kernel.body) if self.needed else []
         if not bits:
             return module
-        ones = HiddenNumbers.of(module, 1)
+        ones = OpaqueConstants.of(module, 1)
         if ones is None:
             rewrite_region(module.kernel.body, _product_to_mask)
             return module
         for op, source in bits:
             op.name, op.attrs = "and", {}
             op.operands[:] = [source, ones.like(op.result.type)]
-        ones.place(module)
+        ones.insert(module)
         return module
 
 

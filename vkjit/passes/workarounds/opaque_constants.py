@@ -23,16 +23,16 @@ from vkjit.ir.builder import Builder
 from vkjit.ir.core import Module, Region, Value
 from vkjit.ir.types import Array, Scalar, Type, Vector
 
-__all__ = ["HiddenNumbers"]
+__all__ = ["OpaqueConstants"]
 
 
 @dataclass(slots=True)
-class HiddenNumbers:
+class OpaqueConstants:
     """An opaque number in any type.
 
     `unknown` emits the run-time value that the number is derived from, in the preamble that `builder` collects. `word`
-    is the type in which extents are passed: their top bit is never set, which an extension to a wider type would
-    reveal.
+    is the unsigned type in which extents are passed. Its top bit is never set in an extent, but the driver doesn't know
+    that. In a wider type, the driver would see that zero extension clears the bit.
     """
 
     number: int
@@ -42,7 +42,7 @@ class HiddenNumbers:
     made: dict[Type, Value] = field(default_factory=dict)
 
     @staticmethod
-    def of(module: Module, number: int, *, grids: bool = False) -> HiddenNumbers | None:
+    def of(module: Module, number: int, *, grids: bool = False) -> OpaqueConstants | None:
         """Return the opaque `number`, or None if no array has a dynamic extent.
 
         With `grids`, the number of workgroups is used in that case.
@@ -51,7 +51,7 @@ class HiddenNumbers:
         if unknown is None:
             return None
         word = dtypes.u32 if module.kernel.attrs.get("narrow") else dtypes.u64
-        return HiddenNumbers(number, unknown, Scalar(word), Builder(Region(), module.kernel.loc))
+        return OpaqueConstants(number, unknown, Scalar(word), Builder(Region(), module.kernel.loc))
 
     def like(self, type: Type) -> Value:
         """Return the number in a scalar or vector type."""
@@ -59,7 +59,7 @@ class HiddenNumbers:
             self.made[type] = self._root() if type == self.word else self._converted(type)
         return self.made[type]
 
-    def place(self, module: Module) -> None:
+    def insert(self, module: Module) -> None:
         """Insert the emitted operations at the kernel's start."""
         module.kernel.body.ops[:0] = self.builder.region.ops
 

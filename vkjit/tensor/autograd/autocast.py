@@ -81,11 +81,11 @@ def converted(name: str, operands: tuple[Any, ...]) -> tuple[Any, ...]:
     elif name in PRECISE:
         source, target = dtype, dtypes.f32
     else:
-        return _joined(operands, dtype)
+        return _combined(operands, dtype)
     return tuple(v.to(target) if getattr(v, "dtype", None) is source and hasattr(v, "meta") else v for v in operands)
 
 
-def _joined(operands: tuple[Any, ...], dtype: DType | None) -> tuple[Any, ...]:
+def _combined(operands: tuple[Any, ...], dtype: DType | None) -> tuple[Any, ...]:
     """Convert operands of other operations to f32 where both f32 and the 16-bit type occur."""
     kinds = {v.dtype for v in operands if hasattr(v, "meta")}
     if dtype not in kinds or dtypes.f32 not in kinds:

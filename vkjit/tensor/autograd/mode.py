@@ -21,9 +21,9 @@ class _State(threading.local):
 
     enabled = True
     """True if operations are recorded."""
-    special = False
+    intercepts = False
     """True if autocast is on or operations are watched."""
-    filling = False
+    accumulates_grad = False
     """True during a backward pass that adds to `.grad`."""
     anomaly: Any = None
     """The settings of anomaly mode, or None if it is off. Their method `vjp(node, gradients)` replaces `Node.vjp`."""
@@ -39,17 +39,17 @@ class _State(threading.local):
     @autocast.setter
     def autocast(self, dtype: DType | None) -> None:
         self._autocast = dtype
-        self.special = dtype is not None or self._watch is not None
+        self.intercepts = dtype is not None or self._watch is not None
 
     @property
-    def watch(self) -> Callable[..., Any] | None:
+    def interceptor(self) -> Callable[..., Any] | None:
         """Callback through which this thread's operations run, or None: `watch(name, call, args, params)`."""
         return self._watch
 
-    @watch.setter
-    def watch(self, watch: Callable[..., Any] | None) -> None:
+    @interceptor.setter
+    def interceptor(self, watch: Callable[..., Any] | None) -> None:
         self._watch = watch
-        self.special = watch is not None or self._autocast is not None
+        self.intercepts = watch is not None or self._autocast is not None
 
 
 state = _State()

@@ -33,11 +33,11 @@ __all__ = [
     "Node",
     "RemovableHandle",
     "RuleRow",
+    "accumulates_grad",
     "backward",
     "backward_since",
+    "current_sequence_number",
     "grad",
-    "is_filling",
-    "mark",
     "put",
     "record",
     "rule",
@@ -166,7 +166,7 @@ class Node:
             raise InternalError(f"the gradient rule of {self.name} reads a result that it did not ask to keep")
         value, version = self._outputs[position]
         self._check(value, version, f"result {position}")
-        return value.placed(self.results[position])
+        return value.with_grad_meta(self.results[position])
 
     def _check(self, value: Any, version: int, what: str) -> None:
         if getattr(value, "version", 0) != version:
@@ -350,11 +350,11 @@ class _Walk:
 
         Nodes recorded before `since` keep their values in any case.
         """
-        outer, state.filling = state.filling, fill
+        outer, state.accumulates_grad = state.accumulates_grad, fill
         try:
             self._walk(roots, retain_graph, fill, since)
         finally:
-            state.filling = outer
+            state.accumulates_grad = outer
 
     def _walk(self, roots: Sequence[GradMeta], retain_graph: bool, fill: bool, since: int) -> None:
         fills = _Fills()
@@ -382,9 +382,9 @@ class _Walk:
         fills.deliver()
 
 
-def is_filling() -> bool:
+def accumulates_grad() -> bool:
     """True if the current backward pass adds to `.grad`, as `backward()` does and `grad()` doesn't."""
-    return state.filling
+    return state.accumulates_grad
 
 
 class _Fills:
@@ -399,14 +399,14 @@ class _Fills:
     def deliver(self) -> None:
         """Update `.grad` of all tensors; call it when the walk no longer refers to any gradient."""
         memories: dict[int, int] = {}
-        for key in [id(pair[1].memory) for pair in self._waiting]:
+        for key in [id(pair[1].memory_key) for pair in self._waiting]:
             memories[key] = memories.get(key, 0) + 1
         while self._waiting:
             pair = self._waiting.pop()
             meta = pair[0]
             if meta.grad is not None:
                 meta.grad = meta.grad + pair[1]
-            elif memories[id(pair[1].memory)] > 1 or _is_shared(pair) or not pair[1].is_contiguous():
+            elif memories[id(pair[1].memory_key)] > 1 or _is_shared(pair) or not pair[1].is_contiguous():
                 meta.grad = pair[1].clone()
             else:
                 meta.grad = pair[1]
@@ -417,14 +417,14 @@ def _reference_count(pair: tuple[Any, Any]) -> int:
 
 
 class _Probe:
-    __slots__ = ("memory",)
+    __slots__ = ("memory_key",)
 
     def __init__(self) -> None:
-        self.memory = object()
+        self.memory_key = object()
 
 
 def _memory_reference_count(pair: tuple[Any, Any]) -> int:
-    return sys.getrefcount(pair[1].memory)
+    return sys.getrefcount(pair[1].memory_key)
 
 
 _UNSHARED_COUNT = _reference_count((None, object()))
@@ -467,7 +467,10 @@ def backward_since(
     retain_graph: bool = False,
     create_graph: bool = False,
 ) -> None:
-    """Run `backward`, but retain the part of the graph recorded before `since`, a value returned by `mark()`."""
+    """Run `backward`, but retain the part of the graph recorded before `since`.
+
+    `since` is a value returned by `current_sequence_number()`.
+    """
     for tensor in tensors:
         if not tensor.requires_grad:
             raise ArgumentError(
@@ -483,8 +486,8 @@ def backward_since(
         walk.run([t.meta for t in tensors], retain_graph=retain_graph or create_graph, fill=True, since=since)
 
 
-def mark() -> int:
-    """Return a point in time: nodes recorded later have a larger number."""
+def current_sequence_number() -> int:
+    """Return a sequence number that is larger than those of all existing nodes and smaller than those of later ones."""
     return next(_sequence)
 
 

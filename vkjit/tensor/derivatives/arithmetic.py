@@ -8,42 +8,42 @@ from typing import Any
 from ..autograd.tape import Node, rule
 from ..ops.arithmetic import div, where
 from ..ops.creation import zeros_like
-from .common import fitted
+from .common import reduced_to_operand
 
 
 @rule("add")
 def _add(node: Node, gradient: Any) -> tuple[Any, ...]:
     alpha = node.params.get("alpha", 1)
-    return fitted(node, 0, gradient), _scaled(node, 1, gradient, alpha)
+    return reduced_to_operand(node, 0, gradient), _scaled(node, 1, gradient, alpha)
 
 
 @rule("sub")
 def _sub(node: Node, gradient: Any) -> tuple[Any, ...]:
     alpha = node.params.get("alpha", 1)
-    return fitted(node, 0, gradient), _scaled(node, 1, gradient, -alpha)
+    return reduced_to_operand(node, 0, gradient), _scaled(node, 1, gradient, -alpha)
 
 
 def _scaled(node: Node, position: int, gradient: Any, factor: float) -> Any:
     if not node.needs[position]:
         return None
-    summed = fitted(node, position, gradient)
+    summed = reduced_to_operand(node, position, gradient)
     return summed if factor == 1 else -summed if factor == -1 else summed * factor
 
 
 @rule("mul", inputs=True)
 def _mul(node: Node, gradient: Any) -> tuple[Any, ...]:
-    left = fitted(node, 0, gradient * node.input(1)) if node.needs[0] else None
-    right = fitted(node, 1, gradient * node.input(0)) if node.needs[1] else None
+    left = reduced_to_operand(node, 0, gradient * node.input(1)) if node.needs[0] else None
+    right = reduced_to_operand(node, 1, gradient * node.input(0)) if node.needs[1] else None
     return left, right
 
 
 @rule("true_divide", inputs=True)
 def _true_divide(node: Node, gradient: Any) -> tuple[Any, ...]:
     divisor = node.input(1)
-    left = fitted(node, 0, gradient / divisor) if node.needs[0] else None
+    left = reduced_to_operand(node, 0, gradient / divisor) if node.needs[0] else None
     if not node.needs[1]:
         return left, None
-    return left, fitted(node, 1, -gradient * node.input(0) / (divisor * divisor))
+    return left, reduced_to_operand(node, 1, -gradient * node.input(0) / (divisor * divisor))
 
 
 @rule("pow", inputs=True)
@@ -51,7 +51,7 @@ def _pow(node: Node, gradient: Any) -> tuple[Any, ...]:
     base_gradient = exponent_gradient = None
     exponent = node.input(1)
     if node.needs[0]:
-        base_gradient = fitted(node, 0, _power_slope(gradient, node.input(0), exponent))
+        base_gradient = reduced_to_operand(node, 0, _power_slope(gradient, node.input(0), exponent))
     if node.needs[1]:
         base: Any = node.input(0)
         result = base**exponent
@@ -59,7 +59,7 @@ def _pow(node: Node, gradient: Any) -> tuple[Any, ...]:
             slope = result * (math.log(base) if base > 0 else 0.0)
         else:
             slope = where(base == 0, 0.0, result * where(base == 0, 1.0, base).log())
-        exponent_gradient = fitted(node, 1, gradient * slope)
+        exponent_gradient = reduced_to_operand(node, 1, gradient * slope)
     return base_gradient, exponent_gradient
 
 
@@ -84,8 +84,8 @@ def _register_min_max(name: str, wins: str) -> None:
             behind = getattr(mine, _OPPOSITE[wins])(other)  # False if either is NaN: both get the full gradient
             return where(behind, 0.0, where(tie, half, gradient))
 
-        left = fitted(node, 0, share(a, b)) if node.needs[0] else None
-        return left, fitted(node, 1, share(b, a)) if node.needs[1] else None
+        left = reduced_to_operand(node, 0, share(a, b)) if node.needs[0] else None
+        return left, reduced_to_operand(node, 1, share(b, a)) if node.needs[1] else None
 
 
 _OPPOSITE = {"gt": "lt", "lt": "gt"}
@@ -95,28 +95,28 @@ for _name, _wins in (("maximum", "gt"), ("fmax", "gt"), ("minimum", "lt"), ("fmi
 
 @rule("remainder", inputs=True)
 def _remainder(node: Node, gradient: Any) -> tuple[Any, ...]:
-    left = fitted(node, 0, gradient)
+    left = reduced_to_operand(node, 0, gradient)
     if not node.needs[1]:
         return left, None
-    return left, fitted(node, 1, -gradient * div(node.input(0), node.input(1), rounding_mode="floor"))
+    return left, reduced_to_operand(node, 1, -gradient * div(node.input(0), node.input(1), rounding_mode="floor"))
 
 
 @rule("fmod", inputs=True)
 def _fmod(node: Node, gradient: Any) -> tuple[Any, ...]:
-    left = fitted(node, 0, gradient)
+    left = reduced_to_operand(node, 0, gradient)
     if not node.needs[1]:
         return left, None
-    return left, fitted(node, 1, -gradient * div(node.input(0), node.input(1), rounding_mode="trunc"))
+    return left, reduced_to_operand(node, 1, -gradient * div(node.input(0), node.input(1), rounding_mode="trunc"))
 
 
 @rule("floor_divide")
 def _floor_divide(node: Node, gradient: Any) -> tuple[Any, ...]:
-    return tuple(fitted(node, i, zeros_like(gradient)) for i in range(2))
+    return tuple(reduced_to_operand(node, i, zeros_like(gradient)) for i in range(2))
 
 
 @rule("trunc_divide")
 def _trunc_divide(node: Node, gradient: Any) -> tuple[Any, ...]:
-    return tuple(fitted(node, i, zeros_like(gradient)) for i in range(2))
+    return tuple(reduced_to_operand(node, i, zeros_like(gradient)) for i in range(2))
 
 
 @rule("atan2", inputs=True)
@@ -124,15 +124,15 @@ def _atan2(node: Node, gradient: Any) -> tuple[Any, ...]:
     y, x = node.input(0), node.input(1)
     square = x * x + y * y
     scaled = where(square == 0, 0.0, gradient / square)  # 0 at the origin, as in PyTorch
-    left = fitted(node, 0, scaled * x) if node.needs[0] else None
-    return left, fitted(node, 1, -scaled * y) if node.needs[1] else None
+    left = reduced_to_operand(node, 0, scaled * x) if node.needs[0] else None
+    return left, reduced_to_operand(node, 1, -scaled * y) if node.needs[1] else None
 
 
 @rule("hypot", inputs=True, outputs=True)
 def _hypot(node: Node, gradient: Any) -> tuple[Any, ...]:
     scaled = gradient / node.output(0)
-    left = fitted(node, 0, scaled * node.input(0)) if node.needs[0] else None
-    return left, fitted(node, 1, scaled * node.input(1)) if node.needs[1] else None
+    left = reduced_to_operand(node, 0, scaled * node.input(0)) if node.needs[0] else None
+    return left, reduced_to_operand(node, 1, scaled * node.input(1)) if node.needs[1] else None
 
 
 @rule("copysign", inputs=True, outputs=True)
@@ -142,7 +142,7 @@ def _copysign(node: Node, gradient: Any) -> tuple[Any, ...]:
     x, y = node.input(0), node.output(0)
     flipped = where((x == 0) | (x.sign() == y.sign()), gradient, -gradient)
     slope = where(x == 0, 0.0, flipped)
-    return fitted(node, 0, slope), fitted(node, 1, zeros_like(gradient))
+    return reduced_to_operand(node, 0, slope), reduced_to_operand(node, 1, zeros_like(gradient))
 
 
 @rule("xlogy", inputs=True)
@@ -151,8 +151,8 @@ def _xlogy(node: Node, gradient: Any) -> tuple[Any, ...]:
     left = None
     if node.needs[0]:
         slope = y.log() if hasattr(y, "log") else _log_of(y)
-        left = fitted(node, 0, where((x == 0) & (y <= 0), 0.0, gradient * slope))
-    return left, fitted(node, 1, gradient * x / y) if node.needs[1] else None
+        left = reduced_to_operand(node, 0, where((x == 0) & (y <= 0), 0.0, gradient * slope))
+    return left, reduced_to_operand(node, 1, gradient * x / y) if node.needs[1] else None
 
 
 def _log_of(number: float) -> float:
@@ -162,43 +162,47 @@ def _log_of(number: float) -> float:
 @rule("where", inputs=True)
 def _where(node: Node, gradient: Any) -> tuple[Any, ...]:
     condition = node.input(0)
-    of_x = fitted(node, 1, where(condition, gradient, 0.0)) if node.needs[1] else None
-    return None, of_x, fitted(node, 2, where(condition, 0.0, gradient)) if node.needs[2] else None
+    of_x = reduced_to_operand(node, 1, where(condition, gradient, 0.0)) if node.needs[1] else None
+    return None, of_x, reduced_to_operand(node, 2, where(condition, 0.0, gradient)) if node.needs[2] else None
 
 
 @rule("clamp", inputs=True)
 def _clamp(node: Node, gradient: Any) -> tuple[Any, ...]:
     x, low, high = (node.input(i) for i in range(3))
     inside = (x >= low) & (x <= high)
-    of_x = fitted(node, 0, where(inside, gradient, 0.0)) if node.needs[0] else None
-    of_low = fitted(node, 1, where((x < low) & (low < high), gradient, 0.0)) if node.needs[1] else None
-    return of_x, of_low, fitted(node, 2, where((x > high) | (high < low), gradient, 0.0)) if node.needs[2] else None
+    of_x = reduced_to_operand(node, 0, where(inside, gradient, 0.0)) if node.needs[0] else None
+    of_low = reduced_to_operand(node, 1, where((x < low) & (low < high), gradient, 0.0)) if node.needs[1] else None
+    return (
+        of_x,
+        of_low,
+        reduced_to_operand(node, 2, where((x > high) | (high < low), gradient, 0.0)) if node.needs[2] else None,
+    )
 
 
 @rule("clamp_low", inputs=True)
 def _clamp_low(node: Node, gradient: Any) -> tuple[Any, ...]:
     inside = node.input(0) >= node.input(1)
-    left = fitted(node, 0, where(inside, gradient, 0.0)) if node.needs[0] else None
-    return left, fitted(node, 1, where(inside, 0.0, gradient)) if node.needs[1] else None
+    left = reduced_to_operand(node, 0, where(inside, gradient, 0.0)) if node.needs[0] else None
+    return left, reduced_to_operand(node, 1, where(inside, 0.0, gradient)) if node.needs[1] else None
 
 
 @rule("clamp_high", inputs=True)
 def _clamp_high(node: Node, gradient: Any) -> tuple[Any, ...]:
     inside = node.input(0) <= node.input(1)
-    left = fitted(node, 0, where(inside, gradient, 0.0)) if node.needs[0] else None
-    return left, fitted(node, 1, where(inside, 0.0, gradient)) if node.needs[1] else None
+    left = reduced_to_operand(node, 0, where(inside, gradient, 0.0)) if node.needs[0] else None
+    return left, reduced_to_operand(node, 1, where(inside, 0.0, gradient)) if node.needs[1] else None
 
 
 @rule("lerp", inputs=True)
 def _lerp(node: Node, gradient: Any) -> tuple[Any, ...]:
     start, end, weight = (node.input(i) for i in range(3))
-    of_start = fitted(node, 0, gradient * (1 - weight)) if node.needs[0] else None
-    of_end = fitted(node, 1, gradient * weight) if node.needs[1] else None
-    return of_start, of_end, fitted(node, 2, gradient * (end - start)) if node.needs[2] else None
+    of_start = reduced_to_operand(node, 0, gradient * (1 - weight)) if node.needs[0] else None
+    of_end = reduced_to_operand(node, 1, gradient * weight) if node.needs[1] else None
+    return of_start, of_end, reduced_to_operand(node, 2, gradient * (end - start)) if node.needs[2] else None
 
 
 @rule("masked_fill", inputs=True)
 def _masked_fill(node: Node, gradient: Any) -> tuple[Any, ...]:
     mask = node.input(1)
-    of_x = fitted(node, 0, where(mask, 0.0, gradient)) if node.needs[0] else None
-    return of_x, None, fitted(node, 2, where(mask, gradient, 0.0)) if node.needs[2] else None
+    of_x = reduced_to_operand(node, 0, where(mask, 0.0, gradient)) if node.needs[0] else None
+    return of_x, None, reduced_to_operand(node, 2, where(mask, gradient, 0.0)) if node.needs[2] else None

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..autograd.tape import Node
 
-__all__ = ["fitted", "sum_to"]
+__all__ = ["reduced_to_operand", "sum_to"]
 
 
 def sum_to(gradient: Any, shape: tuple[int, ...]) -> Any:
@@ -20,7 +20,7 @@ def sum_to(gradient: Any, shape: tuple[int, ...]) -> Any:
     return summed.reshape(shape)
 
 
-def fitted(node: Node, position: int, gradient: Any) -> Any:
+def reduced_to_operand(node: Node, position: int, gradient: Any) -> Any:
     """Return the gradient summed to the shape of an operand, or None if that operand needs no gradient."""
     edge = node.edges[position]
     if not node.needs[position] or edge is None:

@@ -7,11 +7,11 @@ from typing import Any
 from ..autograd.tape import Node, rule
 from ..ops import creation, indexing
 from ..ops.arithmetic import where
-from ..ops.compaction import places_of
+from ..ops.compaction import nonzero_indices
 from ..ops.gather import gather
 from ..ops.scatter import index_add, scatter, scatter_add, scatter_reduce
 from ..ops.views import flatten, reshape, unsqueeze
-from .common import fitted
+from .common import reduced_to_operand
 
 
 @rule("take")
@@ -55,7 +55,7 @@ def _scatter(node: Node, gradient: Any) -> tuple[Any, ...]:
 def _write_rule(node: Node, gradient: Any) -> tuple[Any, ...]:
     plan = node.params["plan"]
     of_x = indexing.put(gradient, 0, plan=plan) if node.needs[0] else None
-    return of_x, fitted(node, 1, indexing.get_planned(gradient, plan)) if node.needs[1] else None
+    return of_x, reduced_to_operand(node, 1, indexing.get_planned(gradient, plan)) if node.needs[1] else None
 
 
 rule("set_item")(_write_rule)
@@ -64,19 +64,21 @@ rule("put")(_write_rule)
 
 @rule("scatter_combine", inputs=True, outputs=True)
 def _scatter_combine(node: Node, gradient: Any) -> tuple[Any, ...]:
-    """Products: gradient * result / factor; a single zero among the factors gets the product of the others. Min/max:
-    elements equal to the result share its gradient.
+    """Return the gradients of x and source.
+
+    For products, the gradient of a factor is gradient * result / factor, and a single zero factor gets gradient times the
+    product of the others. For min/max, all elements equal to the result share its gradient equally.
     """
     dim, index, reduce = (node.params[k] for k in ("dim", "index", "reduce"))
     x, source, result = node.input(0), node.input(1), node.output(0)
     if reduce == "prod":
         return _of_product(x, source, gradient, dim, index)
     hits, hit = (x == result).to(gradient.dtype), (source == gather(result, dim, index)).to(gradient.dtype)
-    share = gradient / where_at_least_one(scatter_add(hits, dim, index, hit))
+    share = gradient / nonzero_counts(scatter_add(hits, dim, index, hit))
     return hits * share, hit * gather(share, dim, index)
 
 
-def where_at_least_one(count: Any) -> Any:
+def nonzero_counts(count: Any) -> Any:
     """Return the counts, with 0 replaced by 1."""
     return where(count < 1, 1.0, count)
 
@@ -103,4 +105,4 @@ def _compact(node: Node, gradient: Any) -> tuple[Any, ...]:
     zeros = creation.zeros(edge.shape, dtype=gradient.dtype, device=gradient.device)
     if gradient.numel() == 0:
         return (zeros,)
-    return (scatter(zeros, 0, places_of(flags), gradient),)
+    return (scatter(zeros, 0, nonzero_indices(flags), gradient),)

@@ -36,10 +36,10 @@ def _summed_product(p: Any, q: Any, shape: tuple[int, ...]) -> Any:
         for extent, m, n in zip(shape[:-2], p.shape[-len(shape) : -2], q.shape[-len(shape) : -2], strict=False)
     ):
         return sum_to(matmul(p, q), shape)
-    return sum_to(widest(p, q), shape)
+    return sum_to(product_in_f32(p, q), shape)
 
 
-def widest(p: Any, q: Any) -> Any:
+def product_in_f32(p: Any, q: Any) -> Any:
     """Return the product, computed in f32 for 16-bit floats."""
     wide = dtypes.f32 if is_half(p.dtype) else p.dtype
     return matmul(p.to(wide), q.to(wide))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..autograd.tape import Node, rule
-from ..nn.embedding import _embedding, embedding_gradient, seeded_dropout, shares
-from ..nn.embedding_bag import bag_numbers
+from ..nn.embedding import _embedding, dropout_with_seed, embedding_gradient, inverse_counts
+from ..nn.embedding_bag import bag_indices
 
 
 @rule("embedding", inputs=True)
@@ -15,7 +15,7 @@ def _of_embedding(node: Node, gradient: Any) -> tuple[Any, ...]:
     assert table is not None
     indices, rows = node.input(1), table.shape[0]
     if node.params.get("by_frequency"):
-        gradient = gradient * shares(indices, rows, gradient)
+        gradient = gradient * inverse_counts(indices, rows, gradient)
     return embedding_gradient(gradient, indices, rows=rows, skipped=node.params["skipped"]), None
 
 
@@ -32,9 +32,9 @@ def _of_embedding_gradient(node: Node, gradient: Any) -> tuple[Any, ...]:
 def _of_bag_sum(node: Node, gradient: Any) -> tuple[Any, ...]:
     values = node.edges[0]
     assert values is not None
-    return (_embedding(gradient, bag_numbers(node.params["offsets"], values.shape[0]), skipped=-1),)
+    return (_embedding(gradient, bag_indices(node.params["offsets"], values.shape[0]), skipped=-1),)
 
 
 @rule("dropout")
 def _dropout(node: Node, gradient: Any) -> tuple[Any, ...]:
-    return (seeded_dropout(gradient, **node.params),)
+    return (dropout_with_seed(gradient, **node.params),)

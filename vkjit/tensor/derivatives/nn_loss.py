@@ -12,12 +12,12 @@ from ..nn.ctc_loss import ctc_gradient
 from ..nn.loss import cross_entropy_gradient, cross_entropy_mean_gradient, nll_gradient
 from ..nn.softmax import log_softmax
 from ..ops import arithmetic
-from .common import fitted
+from .common import reduced_to_operand
 
 
 def _difference_gradients(node: Node, slope: Any) -> tuple[Any, ...]:
     """Return the gradients of (x, target) for a loss of their difference."""
-    return fitted(node, 0, slope), fitted(node, 1, -slope) if node.needs[1] else None
+    return reduced_to_operand(node, 0, slope), reduced_to_operand(node, 1, -slope) if node.needs[1] else None
 
 
 @rule("squared_difference", inputs=True)
@@ -63,15 +63,17 @@ def _divergence(node: Node, gradient: Any) -> tuple[Any, ...]:
     of_target = None
     if node.needs[1]:
         slope = arithmetic.where(t == 0, 0.0, arithmetic.where(t == 0, 1.0, t).log() + 1 - x)
-        of_target = fitted(node, 1, gradient * slope)
-    return fitted(node, 0, -gradient * t), of_target
+        of_target = reduced_to_operand(node, 1, gradient * slope)
+    return reduced_to_operand(node, 0, -gradient * t), of_target
 
 
 @rule("log_divergence", inputs=True)
 def _log_divergence(node: Node, gradient: Any) -> tuple[Any, ...]:
     x, t = node.input(0), node.input(1)
     scaled = gradient * t.exp()
-    return fitted(node, 0, -scaled), fitted(node, 1, scaled * (t - x + 1)) if node.needs[1] else None
+    return reduced_to_operand(node, 0, -scaled), reduced_to_operand(node, 1, scaled * (t - x + 1)) if node.needs[
+        1
+    ] else None
 
 
 @rule("cross_entropy", inputs=True, outputs=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from vkjit.stdlib.rows.norm import Affine
+from vkjit.stdlib.rows.norm import AffineLayout
 
 from ..autograd.mode import is_grad_enabled
 from ..autograd.tape import Node, rule
@@ -58,7 +58,7 @@ def _group_norm(node: Node, gradient: Any, *_: Any) -> tuple[Any, ...]:
     n, c, d = x.shape[0], x.shape[1], math.prod(x.shape[2:])
     if is_grad_enabled():
         return _composed_group_norm(node, gradient, x, weight, groups)
-    affine = Affine(n * c, d, False, c, groups, c // groups)
+    affine = AffineLayout(n * c, d, False, c, groups, c // groups)
     mean, scale = node.output(1), node.output(2)
     sums, products = channel_sums(gradient, x, mean, scale, affine)
     of_input = None
@@ -95,7 +95,7 @@ def _batch_norm(node: Node, gradient: Any, *_: Any) -> tuple[Any, ...]:
             (gradient * value).sum(axes) if node.needs[1] else None,
             gradient.sum(axes) if node.needs[2] else None,
         )
-    affine = Affine(n * c, d, False, c, 0, 1)
+    affine = AffineLayout(n * c, d, False, c, 0, 1)
     mean, scale = node.output(1), node.output(3)
     sums, products = channel_sums(gradient, x, mean, scale, affine)
     of_input = None
@@ -105,7 +105,7 @@ def _batch_norm(node: Node, gradient: Any, *_: Any) -> tuple[Any, ...]:
     return (of_input, *_affine_gradients(node, sums, products))
 
 
-@rule("fixed_norm", inputs=True)
+@rule("norm_with_statistics", inputs=True)
 def _fixed_norm(node: Node, gradient: Any) -> tuple[Any, ...]:
     x, weight, _, mean, scale = (node.input(i) for i in range(5))
     axes, per_channel = [0, *range(2, x.ndim)], (1, -1, *[1] * (x.ndim - 2))

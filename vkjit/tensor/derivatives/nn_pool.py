@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..autograd.tape import Node, rule
-from ..nn.pool import at_places, max_pool_gradient, mean_pool, mean_pool_gradient
+from ..nn.pool import gather_at_indices, max_pool_gradient, mean_pool, mean_pool_gradient
 
 
 @rule("max_pool", outputs=True)
@@ -19,10 +19,10 @@ def _max_pool(node: Node, gradient: Any, _: Any) -> tuple[Any, ...]:
 
 @rule("max_pool_gradient", inputs=True)
 def _max_pool_gradient(node: Node, gradient: Any) -> tuple[Any, ...]:
-    return at_places(gradient, node.input(1), **node.params), None
+    return gather_at_indices(gradient, node.input(1), **node.params), None
 
 
-@rule("at_places", inputs=True)
+@rule("gather_at_indices", inputs=True)
 def _at_places(node: Node, gradient: Any) -> tuple[Any, ...]:
     return max_pool_gradient(gradient, node.input(1), **node.params), None
 

@@ -67,7 +67,10 @@ _register_min_max("amin")
 
 @rule("shared_value", inputs=True)
 def _shared_value(node: Node, gradient: Any) -> tuple[Any, ...]:
-    """Elements equal to the value share its gradient; for a NaN value, the elements that are NaN do."""
+    """Return the gradient of x for an op that picks one of its values: split evenly among the elements equal to it.
+
+    For a NaN value, the elements that are NaN share the gradient.
+    """
     x, value = node.input(0), node.input(1)
     hit = where(value == value, x == value, x != x).to(x.dtype)
     return hit * (gradient / hit.sum()), None

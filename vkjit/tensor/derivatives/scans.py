@@ -12,7 +12,7 @@ from ..ops.arithmetic import where
 
 
 def _reverse_cumsum(x: Any, dim: int) -> Any:
-    return views.backwards(cumulative.cumsum(views.backwards(x, dim), dim, dtype=x.dtype), dim)
+    return views.flip_view(cumulative.cumsum(views.flip_view(x, dim), dim, dtype=x.dtype), dim)
 
 
 @rule("cumsum")
@@ -22,10 +22,10 @@ def _cumsum(node: Node, gradient: Any) -> tuple[Any, ...]:
 
 @rule("cumprod", inputs=True)
 def _cumprod(node: Node, gradient: Any) -> tuple[Any, ...]:
-    """Distinguish elements by the first zero of their row.
+    """Return the gradient of x, by cases around the first zero of each row.
 
-    Before it: the reverse cumulative sum of gradient * result, divided by x. At it: the same sum with that zero left
-    out of the products. After it: 0.
+    Elements before that zero get the reverse cumulative sum of gradient * result, divided by x. The zero itself gets
+    the reverse cumulative sum of gradient * (product without that zero). Elements after it get 0.
     """
     x, dim = node.input(0), node.params["dim"]
     zeros = cumulative.cumsum((x == 0).to(gradient.dtype), dim)
@@ -40,7 +40,7 @@ def _cumprod(node: Node, gradient: Any) -> tuple[Any, ...]:
 
 @rule("logcumsumexp", inputs=True)
 def _logcumsumexp(node: Node, gradient: Any) -> tuple[Any, ...]:
-    """exp(x) times the reverse cumulative sum of gradient * exp(-result), for positive and negative gradients
+    """Return exp(x) times the reverse cumulative sum of gradient * exp(-result), for positive and negative gradients
     separately.
     """
     wide = dtypes.f64 if "f64" in gradient.device.caps.dtypes else dtypes.f32
@@ -49,7 +49,7 @@ def _logcumsumexp(node: Node, gradient: Any) -> tuple[Any, ...]:
 
     def part(sign: float) -> Any:
         size = where(gradient * sign > 0, gradient * sign, 0.0).log()
-        total = views.backwards(cumulative.logcumsumexp(views.backwards(size - y, dim), dim), dim)
+        total = views.flip_view(cumulative.logcumsumexp(views.flip_view(size - y, dim), dim), dim)
         return (total + x).exp()
 
     return (part(1.0) - part(-1.0),)

@@ -68,14 +68,14 @@ def _replace_part(node: Node, gradient: Any) -> tuple[Any, ...]:
     return of_x, of_source
 
 
-@rule("columns_of")
+@rule("im2col")
 def _columns_of(node: Node, gradient: Any) -> tuple[Any, ...]:
     edge = node.edges[0]
     assert edge is not None
-    return (im2col.image_of(gradient, size=edge.shape[2:], **node.params),)
+    return (im2col.col2im(gradient, size=edge.shape[2:], **node.params),)
 
 
-@rule("image_of")
+@rule("col2im")
 def _image_of(node: Node, gradient: Any) -> tuple[Any, ...]:
     walk = {name: value for name, value in node.params.items() if name != "size"}
-    return (im2col.columns_of(gradient, **walk),)
+    return (im2col.im2col(gradient, **walk),)

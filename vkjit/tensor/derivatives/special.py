@@ -7,7 +7,7 @@ from typing import Any
 
 from ..autograd.tape import Node, rule
 from ..ops.arithmetic import where
-from .common import fitted
+from .common import reduced_to_operand
 
 
 @rule("erfinv", outputs=True)
@@ -38,20 +38,20 @@ def _sinc(node: Node, gradient: Any) -> tuple[Any, ...]:
 
 @rule("logaddexp", inputs=True)
 def _logaddexp(node: Node, gradient: Any) -> tuple[Any, ...]:
-    """Each operand's derivative is its share of the sum: 1 / (1 + exp(other - own))."""
+    """Return the gradients of a and b: gradient * sigmoid(a - b) and gradient * sigmoid(b - a)."""
     a, b = node.input(0), node.input(1)
     same = a == b  # includes equal infinities, whose difference is NaN
     difference = where(same, 0.0, a - b)
-    left = fitted(node, 0, gradient * difference.sigmoid()) if node.needs[0] else None
-    return left, fitted(node, 1, gradient * (-difference).sigmoid()) if node.needs[1] else None
+    left = reduced_to_operand(node, 0, gradient * difference.sigmoid()) if node.needs[0] else None
+    return left, reduced_to_operand(node, 1, gradient * (-difference).sigmoid()) if node.needs[1] else None
 
 
 @rule("logaddexp2", inputs=True)
 def _logaddexp2(node: Node, gradient: Any) -> tuple[Any, ...]:
     a, b = node.input(0), node.input(1)
     difference = where(a == b, 0.0, a - b) * math.log(2)
-    left = fitted(node, 0, gradient * difference.sigmoid()) if node.needs[0] else None
-    return left, fitted(node, 1, gradient * (-difference).sigmoid()) if node.needs[1] else None
+    left = reduced_to_operand(node, 0, gradient * difference.sigmoid()) if node.needs[0] else None
+    return left, reduced_to_operand(node, 1, gradient * (-difference).sigmoid()) if node.needs[1] else None
 
 
 @rule("xlog1py", inputs=True)
@@ -60,5 +60,5 @@ def _xlog1py(node: Node, gradient: Any) -> tuple[Any, ...]:
     left = None
     if node.needs[0]:
         slope = y.log1p() if hasattr(y, "log1p") else math.log1p(y) if y > -1 else -math.inf
-        left = fitted(node, 0, where((x == 0) & (y <= -1), 0.0, gradient * slope))
-    return left, fitted(node, 1, gradient * x / (y + 1)) if node.needs[1] else None
+        left = reduced_to_operand(node, 0, where((x == 0) & (y <= -1), 0.0, gradient * slope))
+    return left, reduced_to_operand(node, 1, gradient * x / (y + 1)) if node.needs[1] else None

@@ -8,7 +8,7 @@ from ..autograd.tape import Node, rule
 from ..dispatch import operation
 from ..ops import copies, creation, views
 from ..tensor import Tensor
-from .common import fitted, sum_to
+from .common import reduced_to_operand, sum_to
 
 
 @rule("reshape")
@@ -93,7 +93,7 @@ def _move(node: Node, gradient: Any) -> tuple[Any, ...]:
 @rule("copy")
 def _copy(node: Node, gradient: Any) -> tuple[Any, ...]:
     of_target = creation.zeros_like(gradient) if node.needs[0] else None
-    return of_target, fitted(node, 1, gradient)
+    return of_target, reduced_to_operand(node, 1, gradient)
 
 
 @rule("fill")

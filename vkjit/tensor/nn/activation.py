@@ -15,7 +15,7 @@ from ..ops.elementwise import checked, elu, sigmoid, softplus, tanh
 from ..ops.elementwise_launch import arithmetic_type, run_map
 from ..ops.views import axis_of, narrow, reshape
 from ..tensor import Tensor
-from .common import floats
+from .common import check_float
 
 __all__ = [
     "celu", "glu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "mish", "prelu", "relu6", "selu", "softshrink",
@@ -40,7 +40,7 @@ def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
         raise ArgumentError(f"hardtanh(): min_val={min_val} must not be above max_val={max_val}")
     if checked(x, "hardtanh").dtype.is_integer:
         return clamp(x, int(min_val), int(max_val))
-    return _hardtanh(floats(x, "hardtanh"), low=float(min_val), high=float(max_val))
+    return _hardtanh(check_float(x, "hardtanh"), low=float(min_val), high=float(max_val))
 
 
 def relu6(x: Tensor) -> Tensor:
@@ -50,7 +50,7 @@ def relu6(x: Tensor) -> Tensor:
 
 def hardsigmoid(x: Any) -> Tensor:
     """Return (x + 3) / 6 clamped to [0, 1]."""
-    return relu6(floats(x, "hardsigmoid") + 3.0) / 6.0
+    return relu6(check_float(x, "hardsigmoid") + 3.0) / 6.0
 
 
 def hardswish(x: Any) -> Tensor:
@@ -60,19 +60,19 @@ def hardswish(x: Any) -> Tensor:
 
 def mish(x: Any) -> Tensor:
     """Return x * tanh(softplus(x))."""
-    return x * tanh(softplus(floats(x, "mish")))  # type: ignore[no-any-return]
+    return x * tanh(softplus(check_float(x, "mish")))  # type: ignore[no-any-return]
 
 
 def selu(x: Any) -> Tensor:
     """Return 1.0507 * elu(x, alpha=1.6733), which preserves zero mean and unit variance (self-normalizing networks)."""
-    return elu(floats(x, "selu"), alpha=SELU_ALPHA) * SELU_SCALE
+    return elu(check_float(x, "selu"), alpha=SELU_ALPHA) * SELU_SCALE
 
 
 def celu(x: Any, alpha: float = 1.0) -> Tensor:
     """Return x where x > 0, else alpha * (exp(x / alpha) - 1)."""
     if alpha == 0:
         raise ArgumentError("celu(): alpha=0, expected another number")
-    return elu(floats(x, "celu") / alpha) * alpha
+    return elu(check_float(x, "celu") / alpha) * alpha
 
 
 def softsign(x: Tensor) -> Tensor:
@@ -87,14 +87,14 @@ def tanhshrink(x: Any) -> Tensor:
 
 def hardshrink(x: Any, lambd: float = 0.5) -> Tensor:
     """Return x where abs(x) > lambd, else 0."""
-    return where(floats(x, "hardshrink").abs() <= lambd, 0.0, x)
+    return where(check_float(x, "hardshrink").abs() <= lambd, 0.0, x)
 
 
 def softshrink(x: Any, lambd: float = 0.5) -> Tensor:
     """Shrink x towards 0 by lambd; elements with abs(x) <= lambd become 0."""
     if lambd < 0:
         raise ArgumentError(f"softshrink(): lambd={lambd}, expected at least 0")
-    inside = where(floats(x, "softshrink") < -lambd, x + lambd, x * 0.0)  # x * 0.0 keeps NaN
+    inside = where(check_float(x, "softshrink") < -lambd, x + lambd, x * 0.0)  # x * 0.0 keeps NaN
     return where(x > lambd, x - lambd, inside)
 
 
@@ -105,7 +105,7 @@ def threshold(x: Any, threshold: float, value: float) -> Tensor:
 
 def glu(x: Any, dim: int = -1) -> Tensor:
     """Return the gated linear unit: a * sigmoid(b), where a and b are the halves of x along dim."""
-    axis = axis_of(dim, floats(x, "glu").ndim, "glu")
+    axis = axis_of(dim, check_float(x, "glu").ndim, "glu")
     half, odd = divmod(x.shape[axis], 2)
     if odd:
         raise ShapeError(f"glu() halves axis {dim} of {x.shape}: expected an even size")
@@ -114,8 +114,8 @@ def glu(x: Any, dim: int = -1) -> Tensor:
 
 def prelu(x: Any, weight: Any) -> Tensor:
     """Return x where x > 0, else weight * x; weight holds one element, or one per channel (axis 1) of x."""
-    floats(x, "prelu")
-    floats(weight, "prelu", "the weight")
+    check_float(x, "prelu")
+    check_float(weight, "prelu", "the weight")
     count = weight.numel()
     channels = x.shape[1] if x.ndim > 1 else 1
     if count not in (1, channels):

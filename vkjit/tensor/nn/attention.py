@@ -22,16 +22,16 @@ from ..ops.arithmetic import where
 from ..ops.reductions import amax
 from ..ops.repetition import repeat_interleave
 from ..tensor import Tensor
-from .common import floats, result
+from .common import allocate_like, check_float
 from .softmax import softmax
 
 __all__ = ["scaled_dot_product_attention"]
 
 
-def _seen(mask: Tensor | None, causal: bool) -> kernels.Seen:
+def _seen(mask: Tensor | None, causal: bool) -> kernels.Masking:
     if mask is None:
-        return kernels.Seen(causal)
-    return kernels.Seen(causal, 0, mask._array, "keep" if mask.dtype.kind == "bool" else "add")
+        return kernels.Masking(causal)
+    return kernels.Masking(causal, 0, mask._array, "keep" if mask.dtype.kind == "bool" else "add")
 
 
 @operation("attention")
@@ -39,7 +39,7 @@ def _attention(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *, scale: float, causal: bool
 ) -> tuple[Tensor, Tensor]:
     """Return (output, log-sum-exp of the scores) for q (B, H, M, D), k and v (B, G, N, D), and a mask (B, H, M, N)."""
-    o = result(q.shape, q.dtype, q)
+    o = allocate_like(q.shape, q.dtype, q)
     return o, Tensor(kernels.attend(q._array, k._array, v._array, o._array, scale, _seen(mask, causal)))
 
 
@@ -56,8 +56,12 @@ def attention_gradients(
     `factors` holds query, key, value and mask.
     """
     q, k, v, mask = factors
-    query = result(q.shape, q.dtype, q) if needs[0] else None
-    pair = (result(k.shape, k.dtype, k), result(v.shape, v.dtype, v)) if needs[1] or needs[2] else (None, None)
+    query = allocate_like(q.shape, q.dtype, q) if needs[0] else None
+    pair = (
+        (allocate_like(k.shape, k.dtype, k), allocate_like(v.shape, v.dtype, v))
+        if needs[1] or needs[2]
+        else (None, None)
+    )
     targets = tuple(None if t is None else t._array for t in (query, *pair))
     arrays = tuple(t._array for t in (q, k, v))
     kernels.gradients(arrays, (results[0]._array, results[1]._array), g._array, targets, scale, _seen(mask, causal))  # type: ignore[arg-type]
@@ -83,9 +87,9 @@ def composed_weights(q: Any, k: Any, mask: Any, scale: float, causal: bool) -> A
 
 def _checked(query: Any, key: Any, value: Any, mask: Any, causal: bool, shared: bool) -> tuple[Any, Any, Any]:
     name = "scaled_dot_product_attention"
-    q: Any = floats(query, name, "the query")
-    k: Any = floats(key, name, "the key")
-    v: Any = floats(value, name, "the value")
+    q: Any = check_float(query, name, "the query")
+    k: Any = check_float(key, name, "the key")
+    v: Any = check_float(value, name, "the value")
     if min(q.ndim, k.ndim, v.ndim) < 2 or q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
         raise ShapeError(
             f"{name}(): query {q.shape}, key {k.shape}, value {v.shape}; expected (..., L, E), (..., S, E), (..., S, V)"
@@ -108,7 +112,7 @@ def _for_kernels(q: Any, k: Any, v: Any, mask: Any) -> tuple[Any, Any, Any, Any]
     lead = [t.shape[:-3] for t in (q, k, v)]
     if not same or q.ndim > 4 or len(set(lead)) > 1 or len({t.ndim for t in (q, k, v)}) > 1 or k.shape != v.shape:
         return None
-    if 0 in q.shape or 0 in k.shape or not kernels.suits(q, k.shape[-2]):
+    if 0 in q.shape or 0 in k.shape or not kernels.supports_tiles(q, k.shape[-2]):
         return None
     if mask is not None:
         if mask.requires_grad or not (mask.dtype.kind == "bool" or mask.dtype.is_float):

@@ -15,10 +15,10 @@ from ..memory import allocate
 from ..ops.copies import contiguous
 from ..tensor import Tensor
 
-__all__ = ["dense", "float_tensor", "floats", "numbers", "reduced", "result", "shaped"]
+__all__ = ["allocate_like", "apply_reduction", "check_float", "check_parameter", "dense", "dense_view", "int_per_axis"]
 
 
-def floats(x: Any, name: str, what: str = "the input") -> Tensor:
+def check_float(x: Any, name: str, what: str = "the input") -> Tensor:
     """Return x after checking that it is a float tensor."""
     if not isinstance(x, Tensor):
         raise ArgumentError(
@@ -29,11 +29,11 @@ def floats(x: Any, name: str, what: str = "the input") -> Tensor:
     return x
 
 
-def float_tensor(x: Any, like: Tensor, shape: tuple[int, ...], name: str, what: str) -> Tensor | None:
+def check_parameter(x: Any, like: Tensor, shape: tuple[int, ...], name: str, what: str) -> Tensor | None:
     """Return the optional parameter x after checking that it has like's dtype and the given shape."""
     if x is None:
         return None
-    floats(x, name, what)
+    check_float(x, name, what)
     if x.dtype is not like.dtype and state.autocast is None:  # autocast unifies the dtypes
         raise DTypeError(
             f"{name}(): {what} holds {x.dtype!r}, the input {like.dtype!r}: convert one of them with .to(...)"
@@ -43,14 +43,14 @@ def float_tensor(x: Any, like: Tensor, shape: tuple[int, ...], name: str, what: 
     return x  # type: ignore[no-any-return]
 
 
-def numbers(value: Any, count: int, name: str, what: str, least: int = 0) -> tuple[int, ...]:
+def int_per_axis(value: Any, count: int, name: str, what: str, minimum: int = 0) -> tuple[int, ...]:
     """Return one int per axis; a single int is repeated for all `count` axes."""
     items = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     if len(items) == 1:
         items = items * count
-    if len(items) != count or any(isinstance(i, bool) or not isinstance(i, int) or i < least for i in items):
+    if len(items) != count or any(isinstance(i, bool) or not isinstance(i, int) or i < minimum for i in items):
         raise ArgumentError(
-            f"{name}(): {what}={value!r}, expected an int of at least {least}, or {count} of them, one for each axis"
+            f"{name}(): {what}={value!r}, expected an int of at least {minimum}, or {count} of them, one for each axis"
         )
     return items
 
@@ -60,17 +60,17 @@ def dense(x: Tensor) -> DeviceArray:
     return contiguous(x)._array
 
 
-def shaped(array: DeviceArray, *shape: int) -> DeviceArray:
+def dense_view(array: DeviceArray, *shape: int) -> DeviceArray:
     """Reinterpret a dense array with another shape of as many elements."""
     return DeviceArray(array.buffer, array.offset, array.dtype, shape, fresh_layout(shape, array.dtype)[1])
 
 
-def result(shape: tuple[int, ...], dtype: DType, like: Tensor) -> Tensor:
+def allocate_like(shape: tuple[int, ...], dtype: DType, like: Tensor) -> Tensor:
     """Allocate an uninitialized tensor on like's device."""
     return Tensor(allocate(shape, dtype, like.device))
 
 
-def reduced(losses: Any, reduction: str, name: str) -> Tensor:
+def apply_reduction(losses: Any, reduction: str, name: str) -> Tensor:
     """Apply the reduction "mean", "sum" or "none" to the losses."""
     if reduction == "none":
         return losses  # type: ignore[no-any-return]

@@ -19,9 +19,9 @@ from ..ops.scatter import scatter, scatter_add
 from ..ops.triangles import pad
 from ..ops.views import permute, reshape, unsqueeze
 from ..tensor import Tensor
-from .common import floats, numbers, reduced
+from .common import apply_reduction, check_float, int_per_axis
 from .distance import _positive, pairwise_distance
-from .embedding import _chance, seeded_dropout
+from .embedding import _check_probability, dropout_with_seed
 from .pool import avg_pool1d, avg_pool2d, avg_pool3d
 
 __all__ = [
@@ -38,7 +38,7 @@ def rrelu(x: Any, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool
 
     The slope is drawn per element from [lower, upper) in training, else it is their mean.
     """
-    floats(x, "rrelu")
+    check_float(x, "rrelu")
     if lower > upper:
         raise ArgumentError(f"rrelu(): lower={lower} is above upper={upper}")
     if not training:
@@ -53,7 +53,7 @@ def _dropped(x: Any, kept: tuple[int, ...], p: float) -> Tensor:
     The random mask has the shape `kept` and broadcasts to x.
     """
     ones: Any = creation.ones(kept, dtype=x.dtype, device=x.device)
-    mask: Any = seeded_dropout(ones, p=p, seed=random.next_seed()) != 0
+    mask: Any = dropout_with_seed(ones, p=p, seed=random.next_seed()) != 0
     scale = 1 / math.sqrt((1 - p) * (1 + p * SELU_FLOOR**2)) if p < 1 else 0.0
     return where(mask, x, SELU_FLOOR) * scale - scale * SELU_FLOOR * p
 
@@ -63,18 +63,18 @@ def alpha_dropout(x: Any, p: float = 0.5, training: bool = False) -> Tensor:
 
     Returns x itself if not training.
     """
-    floats(x, "alpha_dropout")
-    if not training or _chance(p, "alpha_dropout") == 0:
+    check_float(x, "alpha_dropout")
+    if not training or _check_probability(p, "alpha_dropout") == 0:
         return x  # type: ignore[no-any-return]
     return _dropped(x, x.shape, float(p))
 
 
 def feature_alpha_dropout(x: Any, p: float = 0.5, training: bool = False) -> Tensor:
     """Apply `alpha_dropout` to whole channels of x (N, C, ...)."""
-    floats(x, "feature_alpha_dropout")
+    check_float(x, "feature_alpha_dropout")
     if x.ndim < 2:
         raise ShapeError(f"feature_alpha_dropout() takes (N, C, ...), found {x.shape}")
-    if not training or _chance(p, "feature_alpha_dropout") == 0:
+    if not training or _check_probability(p, "feature_alpha_dropout") == 0:
         return x  # type: ignore[no-any-return]
     return _dropped(x, (*x.shape[:2], *[1] * (x.ndim - 2)), float(p))
 
@@ -100,8 +100,8 @@ def lp_pool(
     x: Any, norm_type: float, axes: int, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
 ) -> Tensor:
     """Return (sum of x**norm_type over each window)**(1 / norm_type), with windows over the last `axes` axes."""
-    floats(x, "lp_pool")
-    area = math.prod(numbers(kernel_size, axes, "lp_pool", "kernel_size", 1))
+    check_float(x, "lp_pool")
+    area = math.prod(int_per_axis(kernel_size, axes, "lp_pool", "kernel_size", 1))
     run: Any = (avg_pool1d, avg_pool2d, avg_pool3d)[axes - 1]
     means: Any = run(x ** float(norm_type), kernel_size, stride, 0, ceil_mode)
     return (means.sign() * means.relu() * area) ** (1.0 / norm_type)  # type: ignore[no-any-return]
@@ -111,10 +111,10 @@ def max_unpool(
     x: Any, indices: Tensor, axes: int, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
 ) -> Tensor:
     """Scatter the elements of x into zeros (N, C, *output_size) at the indices returned by max pooling."""
-    floats(x, "max_unpool")
-    kernel = numbers(kernel_size, axes, "max_unpool", "kernel_size", 1)
-    steps = kernel if stride is None else numbers(stride, axes, "max_unpool", "stride", 1)
-    pads = numbers(padding, axes, "max_unpool", "padding")
+    check_float(x, "max_unpool")
+    kernel = int_per_axis(kernel_size, axes, "max_unpool", "kernel_size", 1)
+    steps = kernel if stride is None else int_per_axis(stride, axes, "max_unpool", "stride", 1)
+    pads = int_per_axis(padding, axes, "max_unpool", "padding")
     if x.shape != indices.shape or x.ndim not in (axes + 1, axes + 2):
         raise ShapeError(f"max_unpool(): values of {x.shape} and indices of {indices.shape}: expected the same shape")
     size = x.shape[-axes:]
@@ -145,7 +145,7 @@ def multilabel_margin_loss(x: Any, target: Any, reduction: str = "mean") -> Tens
 
     target: class indices of x's shape; in each row only those before the first negative one count.
     """
-    floats(x, "multilabel_margin_loss")
+    check_float(x, "multilabel_margin_loss")
     if x.ndim not in (1, 2) or target.shape != x.shape or not target.dtype.is_integer:
         raise ShapeError(
             f"multilabel_margin_loss(): scores {x.shape} need class indices of that shape, found {target.shape} of "
@@ -158,7 +158,7 @@ def multilabel_margin_loss(x: Any, target: Any, reduction: str = "mean") -> Tens
     others = (is_target == 0).to(x.dtype)
     gaps: Any = _positive(1 - unsqueeze(gather(x, -1, index), -1) + unsqueeze(x, -2))
     losses = (gaps * unsqueeze(valid, -1) * unsqueeze(others, -2)).sum((-2, -1)) / x.shape[-1]
-    return reduced(losses, reduction, "multilabel_margin_loss")
+    return apply_reduction(losses, reduction, "multilabel_margin_loss")
 
 
 def triplet_margin_with_distance_loss(
@@ -180,4 +180,4 @@ def triplet_margin_with_distance_loss(
     if swap:
         other = distance(positive, negative)
         far = where(other < far, other, far)
-    return reduced(_positive(near - far + margin), reduction, "triplet_margin_with_distance_loss")
+    return apply_reduction(_positive(near - far + margin), reduction, "triplet_margin_with_distance_loss")

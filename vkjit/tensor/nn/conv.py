@@ -1,7 +1,7 @@
 """Convolutions and transposed convolutions over one to three spatial axes.
 
 Inputs are (N, C, *size) or (C, *size). Sums are accumulated in f32 (f64 for f64) and rounded once; integers go through
-`nn_conv_whole`. Output, input gradient and weight gradient are three operations, and the gradients of each are the
+`conv_integer`. Output, input gradient and weight gradient are three operations, and the gradients of each are the
 other two.
 """
 
@@ -16,12 +16,12 @@ from vkjit.stdlib.conv import dispatch as kernels
 from vkjit.stdlib.conv.geometry import Geometry
 
 from ..dispatch import operation
-from ..op_cache import only_values, repeats
+from ..op_cache import only_values, with_replay
 from ..ops.elementwise_launch import common_device
 from ..ops.views import reshape
 from ..tensor import Tensor
-from .common import float_tensor, floats, numbers, result
-from .conv_integer import whole_convolution, whole_convolution_input
+from .common import allocate_like, check_float, check_parameter, int_per_axis
+from .conv_integer import integer_convolution, integer_convolution_input
 
 __all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]
 
@@ -36,29 +36,29 @@ def _lifted(x: Tensor) -> DeviceArray:
     return DeviceArray(a.buffer, a.offset, a.dtype, shape, strides)
 
 
-@operation("convolution", repeated=True)
+@operation("convolution", replayable=True)
 def convolution(x: Tensor, w: Tensor, bias: Tensor | None, *, geometry: Geometry) -> Tensor:
     """Compute a convolution; all operands are on one device and share a dtype."""
     g, axes = geometry, x.ndim - 2
-    y = result((g.batch, g.groups * g.filters, *g.out[3 - axes :]), x.dtype, x)
+    y = allocate_like((g.batch, g.groups * g.filters, *g.out[3 - axes :]), x.dtype, x)
     kernels.convolve(_lifted(x), _lifted(w), None if bias is None else bias._array, _lifted(y), g)
     return y
 
 
-@operation("convolution_input", repeated=True)
+@operation("convolution_input", replayable=True)
 def convolution_input(gradient: Tensor, w: Tensor, *, geometry: Geometry) -> Tensor:
     """Return the gradient of a convolution's input given that of its output (the transposed convolution)."""
     g, axes = geometry, gradient.ndim - 2
-    x = result((g.batch, g.groups * g.channels, *g.size[3 - axes :]), gradient.dtype, gradient)
+    x = allocate_like((g.batch, g.groups * g.channels, *g.size[3 - axes :]), gradient.dtype, gradient)
     kernels.input_gradient(_lifted(gradient), _lifted(w), _lifted(x), g)
     return x
 
 
-@operation("convolution_weight", repeated=True)
+@operation("convolution_weight", replayable=True)
 def convolution_weight(x: Tensor, gradient: Tensor, *, geometry: Geometry) -> Tensor:
     """Return the gradient of a convolution's weights given its input and the gradient of its output."""
     g, axes = geometry, x.ndim - 2
-    w = result((g.groups * g.filters, g.channels, *g.kernel[3 - axes :]), x.dtype, x)
+    w = allocate_like((g.groups * g.filters, g.channels, *g.kernel[3 - axes :]), x.dtype, x)
     kernels.weight_gradient(_lifted(x), _lifted(gradient), _lifted(w), g)
     return w
 
@@ -66,19 +66,19 @@ def convolution_weight(x: Tensor, gradient: Tensor, *, geometry: Geometry) -> Te
 def _parameter_gradients(x: Tensor, gradient: Tensor, *, geometry: Geometry) -> tuple[Tensor, Tensor] | None:
     """Compute weight and bias gradients together, not recorded; None if the device has no fused kernel for it."""
     g, axes = geometry, x.ndim - 2
-    w = result((g.groups * g.filters, g.channels, *g.kernel[3 - axes :]), x.dtype, x)
-    b = result((g.groups * g.filters,), x.dtype, x)
+    w = allocate_like((g.groups * g.filters, g.channels, *g.kernel[3 - axes :]), x.dtype, x)
+    b = allocate_like((g.groups * g.filters,), x.dtype, x)
     return (w, b) if kernels.parameter_gradients(_lifted(x), _lifted(gradient), _lifted(w), b._array, g) else None
 
 
-parameter_gradients = repeats("convolution_parameters", _parameter_gradients)
+parameter_gradients = with_replay("convolution_parameters", _parameter_gradients)
 
 
 def _checked(x: Any, weight: Any, groups: int, axes: int, name: str) -> tuple[Tensor, Tensor, bool]:
     """Return (input with a batch axis, weights, True if the batch axis was added)."""
     for value, what in ((x, "the input"), (weight, "the weight")):
         if not isinstance(value, Tensor) or not value.dtype.is_integer:
-            floats(value, name, what)
+            check_float(value, name, what)
     if x.dtype is not weight.dtype:
         raise DTypeError(
             f"{name}(): the input holds {x.dtype!r}, the weight {weight.dtype!r}: convert one of them with .to(...)"
@@ -99,7 +99,7 @@ def _checked(x: Any, weight: Any, groups: int, axes: int, name: str) -> tuple[Te
 
 def _check_bias(bias: Any, x: Tensor, count: int, name: str) -> None:
     if not x.dtype.is_integer:
-        float_tensor(bias, x, (count,), name, "the bias")
+        check_parameter(bias, x, (count,), name, "the bias")
     elif bias is not None and (getattr(bias, "dtype", None) is not x.dtype or bias.shape != (count,)):
         raise DTypeError(f"{name}(): the bias is expected to be a tensor of {x.dtype!r} and shape {(count,)}")
 
@@ -119,7 +119,7 @@ def _padding(
         return tuple(total // 2 for total in totals), tuple(total - total // 2 for total in totals)
     if isinstance(padding, str):
         raise ArgumentError(f'{name}(): padding={padding!r}, expected ints, "same" or "valid"')
-    pads = numbers(padding, len(kernel), name, "padding")
+    pads = int_per_axis(padding, len(kernel), name, "padding")
     return pads, pads
 
 
@@ -155,7 +155,7 @@ def _convolve(
 ) -> Tensor:
     name = f"conv{axes}d"
     x, weight, single = _checked(x, weight, groups, axes, name)
-    steps, spread = numbers(stride, axes, name, "stride", 1), numbers(dilation, axes, name, "dilation", 1)
+    steps, spread = int_per_axis(stride, axes, name, "stride", 1), int_per_axis(dilation, axes, name, "dilation", 1)
     filters, channels, *kernel = weight.shape
     if x.shape[1] != channels * groups or filters % groups:
         raise ShapeError(
@@ -171,7 +171,7 @@ def _convolve(
             f"dilation {spread}: enlarge the padding or the input"
         )
     if x.dtype.is_integer:
-        y = whole_convolution(x, weight, bias, geometry)
+        y = integer_convolution(x, weight, bias, geometry)
     else:
         y = convolution(x, weight, bias, geometry=geometry)
     return reshape(y, y.shape[1:]) if single else y
@@ -190,8 +190,11 @@ def _transpose(
 ) -> Tensor:
     name = f"conv_transpose{axes}d"
     x, weight, single = _checked(x, weight, groups, axes, name)
-    steps, spread = numbers(stride, axes, name, "stride", 1), numbers(dilation, axes, name, "dilation", 1)
-    pads, extra = numbers(padding, axes, name, "padding"), numbers(output_padding, axes, name, "output_padding")
+    steps, spread = int_per_axis(stride, axes, name, "stride", 1), int_per_axis(dilation, axes, name, "dilation", 1)
+    pads, extra = (
+        int_per_axis(padding, axes, name, "padding"),
+        int_per_axis(output_padding, axes, name, "output_padding"),
+    )
     filters, channels, *kernel = weight.shape
     if x.shape[1] != filters or filters % groups:
         raise ShapeError(
@@ -217,7 +220,7 @@ def _transpose(
     )  # fmt: skip
     y: Any
     if x.dtype.is_integer:
-        y = whole_convolution_input(x, weight, geometry)
+        y = integer_convolution_input(x, weight, geometry)
     else:
         y = convolution_input(x, weight, geometry=geometry)
     if bias is not None:

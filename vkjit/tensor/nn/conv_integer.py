@@ -1,7 +1,7 @@
 """Integer convolutions composed of integer matrix products.
 
 Input and weights share one integer dtype, results wrap around on overflow, and there are no gradients. The geometry is
-validated by `nn_conv`.
+validated by `conv`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..ops.matmul import matmul
 from ..ops.views import narrow, permute, reshape, slice_view, strided
 from ..tensor import Tensor
 
-__all__ = ["whole_convolution", "whole_convolution_input"]
+__all__ = ["integer_convolution", "integer_convolution_input"]
 
 
 def _span(g: Geometry, axis: int) -> int:
@@ -35,7 +35,7 @@ def _inside(padded: Tensor, x: Tensor, g: Geometry) -> tuple[Tensor, Tensor]:
     return padded, x
 
 
-def whole_convolution(x: Tensor, w: Tensor, bias: Tensor | None, g: Geometry) -> Tensor:
+def integer_convolution(x: Tensor, w: Tensor, bias: Tensor | None, g: Geometry) -> Tensor:
     """Compute a convolution as a matrix product of all windows (im2col) with the weights."""
     axes = x.ndim - 2
     total = [_span(g, axis) for axis in range(3)]
@@ -63,7 +63,7 @@ def _biased(y: Any, bias: Tensor) -> Tensor:
     return y + reshape(bias, (-1, *[1] * (y.ndim - 2)))  # type: ignore[no-any-return]
 
 
-def whole_convolution_input(gradient: Tensor, w: Tensor, g: Geometry) -> Tensor:
+def integer_convolution_input(gradient: Tensor, w: Tensor, g: Geometry) -> Tensor:
     """Compute the transposed convolution: sum each element's contributions over its window (col2im)."""
     axes = gradient.ndim - 2
     pixels = math.prod(g.out)

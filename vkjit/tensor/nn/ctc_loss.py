@@ -18,7 +18,7 @@ from ..ops import creation
 from ..ops.arithmetic import where
 from ..ops.elementwise_launch import arithmetic_type
 from ..tensor import Tensor
-from .common import dense, floats, result, shaped
+from .common import allocate_like, check_float, dense, dense_view
 
 __all__ = ["ctc_loss"]
 
@@ -50,33 +50,35 @@ def _with_blanks(targets: Any, lengths: Any, classes: int, blank: int) -> Any:
 
 
 @operation("ctc")
-def _ctc(p: Tensor, labels: Tensor, times: Tensor, places: Tensor, *, blank: int, saved: dict[str, Any]) -> Tensor:
+def _ctc(
+    p: Tensor, labels: Tensor, times: Tensor, label_lengths: Tensor, *, blank: int, saved: dict[str, Any]
+) -> Tensor:
     """Return losses (N,) in f32 or f64; stores the forward variables in `saved["alpha"]` for the gradient."""
     steps, count, _ = p.shape
-    alpha = result((steps, count, labels.shape[1]), p.dtype, p)
-    sequences = (labels._array, times._array, places._array)
+    alpha = allocate_like((steps, count, labels.shape[1]), p.dtype, p)
+    sequences = (labels._array, times._array, label_lengths._array)
     values = dense(p)
     for t in range(steps):
         kernels.forward_step(values, sequences, alpha._array, t, blank)
-    last = shaped(alpha._array, steps, count * labels.shape[1])
+    last = dense_view(alpha._array, steps, count * labels.shape[1])
     saved["alpha"] = alpha
     ends: Any = Tensor(last)
     rows = creation.arange(count, device=p.device) * labels.shape[1]
     final: Any = (times.to(dtypes.i64) - 1).clamp(min=0) * (count * labels.shape[1]) + rows
     flat: Any = ends.reshape(-1)
-    top = flat[final + places.to(dtypes.i64) - 1]
-    second = where(places > 1, flat[final + (places.to(dtypes.i64) - 2).clamp(min=0)], kernels.LOW)
+    top = flat[final + label_lengths.to(dtypes.i64) - 1]
+    second = where(label_lengths > 1, flat[final + (label_lengths.to(dtypes.i64) - 2).clamp(min=0)], kernels.LOG_ZERO)
     low = where(top > second, second, top)
     high = where(top > second, top, second)
     loss: Any = -(high + (low - high).exp().log1p())
-    empty: Any = where(places == 1, 0.0, kernels.LOW)  # zero time steps admit only the empty sequence
+    empty: Any = where(label_lengths == 1, 0.0, kernels.LOG_ZERO)  # zero time steps admit only the empty sequence
     return where(times == 0, -empty.to(loss.dtype), loss)
 
 
-def ctc_gradient(p: Tensor, about: tuple[Tensor, ...], alpha: Tensor, loss: Tensor, g: Any, blank: int) -> Tensor:
+def ctc_gradient(p: Tensor, sequences: tuple[Tensor, ...], alpha: Tensor, loss: Tensor, g: Any, blank: int) -> Tensor:
     """Return the gradient of the log-probabilities given that of the losses; not recorded."""
-    labels, times, places = (x._array for x in about)
-    beta, out = result(alpha.shape, p.dtype, p), result(p.shape, p.dtype, p)
+    labels, times, places = (x._array for x in sequences)
+    beta, out = allocate_like(alpha.shape, p.dtype, p), allocate_like(p.shape, p.dtype, p)
     values = dense(p)
     for t in reversed(range(p.shape[0])):
         kernels.backward_step(values, (labels, times, places), beta._array, t, blank)
@@ -100,7 +102,7 @@ def ctc_loss(
     over the batch. The loss is infinite if the target doesn't fit into the time steps; with zero_infinity it is 0 and
     has no gradient. The gradient is with respect to log_probs itself.
     """
-    floats(log_probs, "ctc_loss")
+    check_float(log_probs, "ctc_loss")
     single = log_probs.ndim == 2
     batched: Any = log_probs.unsqueeze(1) if single else log_probs
     if batched.ndim != 3:
@@ -120,7 +122,7 @@ def ctc_loss(
     tensors = [creation.upload(v.astype(np.int32), dtypes.i32, on) for v in (labels, times, 2 * lengths + 1)]
     computed = batched.to(arithmetic_type(batched.dtype))
     losses: Any = _ctc(computed, *tensors, blank=blank, saved={}).to(batched.dtype)
-    possible = losses < -kernels.LOW / 2
+    possible = losses < -kernels.LOG_ZERO / 2
     losses = where(possible, losses, 0.0 if zero_infinity else float("inf"))
     if reduction == "none":
         return losses[0] if single else losses  # type: ignore[no-any-return]

@@ -15,9 +15,9 @@ from ..ops.arithmetic import where
 from ..ops.elementwise import softplus
 from ..ops.gather import gather
 from ..ops.views import broadcast_tensors, reshape, unsqueeze
-from ..precision import widened
+from ..precision import computed_in_f32
 from ..tensor import Tensor
-from .common import floats, reduced
+from .common import apply_reduction, check_float
 from .embedding import one_hot
 
 __all__ = [
@@ -34,15 +34,15 @@ def _positive(x: Any) -> Any:
 
 def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
     """Divide x by its p-norm along an axis; norms below eps count as eps."""
-    floats(x, "normalize")
+    check_float(x, "normalize")
     return x / x.norm(p, dim, True).clamp(eps)
 
 
-@widened
+@computed_in_f32
 def cosine_similarity(a: Tensor, b: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """Return the cosine similarity of a and b along an axis; norms below eps count as eps. Shapes broadcast."""
-    floats(a, "cosine_similarity")
-    floats(b, "cosine_similarity", "the second operand")
+    check_float(a, "cosine_similarity")
+    check_float(b, "cosine_similarity", "the second operand")
     a, b = broadcast_tensors(a, b)
     product = (a * b).sum(dim)
     lengths = (a * a).sum(dim).clamp(eps * eps) * (b * b).sum(dim).clamp(eps * eps)
@@ -64,7 +64,7 @@ def cosine_embedding_loss(a: Tensor, b: Tensor, target: Tensor, margin: float = 
     first, second = _as_floats(a, b)
     cosine = cosine_similarity(first, second, -1)
     losses = where(target == 1, 1 - cosine, where(target == -1, _positive(cosine - margin), 0.0))
-    return reduced(losses, reduction, "cosine_embedding_loss")
+    return apply_reduction(losses, reduction, "cosine_embedding_loss")
 
 
 def triplet_margin_loss(
@@ -86,47 +86,47 @@ def triplet_margin_loss(
         other = pairwise_distance(positive, negative, p, eps)
         far = where(other < far, other, far)
     losses = _positive(pairwise_distance(anchor, positive, p, eps) - far + margin)
-    return reduced(losses, reduction, "triplet_margin_loss")
+    return apply_reduction(losses, reduction, "triplet_margin_loss")
 
 
 def hinge_embedding_loss(x: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean") -> Tensor:
     """Return x where target is 1, max(0, margin - x) where it is -1, and the sum of both otherwise, as PyTorch does."""
-    floats(x, "hinge_embedding_loss")
+    check_float(x, "hinge_embedding_loss")
     losses = where(target != 1, _positive(margin - x), 0.0) + where(target != -1, x, 0.0)
-    return reduced(losses, reduction, "hinge_embedding_loss")
+    return apply_reduction(losses, reduction, "hinge_embedding_loss")
 
 
 def margin_ranking_loss(a: Tensor, b: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean") -> Tensor:
     """Return max(0, -target * (a - b) + margin): a should rank above b where target is 1, below where it is -1."""
     losses = _positive(-(target * (a - b)) + margin)
-    return reduced(losses, reduction, "margin_ranking_loss")
+    return apply_reduction(losses, reduction, "margin_ranking_loss")
 
 
 def soft_margin_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """Return log(1 + exp(-target * x)) for targets 1 and -1, without overflow."""
-    floats(x, "soft_margin_loss")
-    return reduced(softplus(-(target * x)), reduction, "soft_margin_loss")
+    check_float(x, "soft_margin_loss")
+    return apply_reduction(softplus(-(target * x)), reduction, "soft_margin_loss")
 
 
-@widened
+@computed_in_f32
 def multilabel_soft_margin_loss(
     x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
     """Return the binary cross entropy of logits x (N, C) with targets 0 and 1, averaged over the classes."""
     from .loss import binary_entropy_logits
 
-    floats(x, "multilabel_soft_margin_loss")
+    check_float(x, "multilabel_soft_margin_loss")
     losses = binary_entropy_logits(x, target)
     if weight is not None:
         losses = losses * weight
-    return reduced(losses.mean(-1), reduction, "multilabel_soft_margin_loss")
+    return apply_reduction(losses.mean(-1), reduction, "multilabel_soft_margin_loss")
 
 
 def multi_margin_loss(
     x: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
     """Return the sum over the other classes i of max(0, margin - x[target] + x[i])**p / C; x: (N, C) or (C,)."""
-    floats(x, "multi_margin_loss")
+    check_float(x, "multi_margin_loss")
     x = reshape(x, 1) if x.ndim == 0 else x
     target = reshape(target, ()) if x.ndim == 1 and target.shape == (1,) else target
     if p not in (1, 2):
@@ -144,7 +144,7 @@ def multi_margin_loss(
     if weight is not None:
         distances = distances * weight[target].unsqueeze(-1)
     losses = where(one_hot(target, classes) == 1, 0.0, distances).sum(-1) / classes
-    return reduced(losses, reduction, "multi_margin_loss")
+    return apply_reduction(losses, reduction, "multi_margin_loss")
 
 
 def gaussian_nll_loss(
@@ -154,8 +154,8 @@ def gaussian_nll_loss(
 
     `full` adds the constant log(2 pi) / 2. Clamping the variance doesn't affect its gradient.
     """
-    floats(x, "gaussian_nll_loss")
-    floats(var, "gaussian_nll_loss", "the variance")
+    check_float(x, "gaussian_nll_loss")
+    check_float(var, "gaussian_nll_loss", "the variance")
     if var.shape != x.shape and var.shape == x.shape[:-1]:  # one variance per row
         var = unsqueeze(var, -1)
     limited = where(var.detach() < eps, var * 0 + eps, var) if var.requires_grad else var.clamp(eps)
@@ -163,7 +163,7 @@ def gaussian_nll_loss(
     losses = (limited.log() + difference * difference / limited) * 0.5
     if full:
         losses = losses + 0.5 * math.log(2 * math.pi)
-    return reduced(losses, reduction, "gaussian_nll_loss")
+    return apply_reduction(losses, reduction, "gaussian_nll_loss")
 
 
 def poisson_nll_loss(
@@ -178,7 +178,7 @@ def poisson_nll_loss(
 
     `full` adds Stirling's approximation of log(target!) where target > 1.
     """
-    x = x.to(dtypes.f32) if x.dtype.is_integer else floats(x, "poisson_nll_loss")
+    x = x.to(dtypes.f32) if x.dtype.is_integer else check_float(x, "poisson_nll_loss")
     if not isinstance(target, Tensor) or target.dtype.kind == "bool":
         raise DTypeError("poisson_nll_loss(): the target must be a tensor of numbers")
     losses = x.exp() - target * x if log_input else x - target * (x + eps).log()
@@ -186,4 +186,4 @@ def poisson_nll_loss(
         large = where(target > 1, target, 2.0)
         stirling = large * large.log() - large + (large * (2 * math.pi)).log() * 0.5
         losses = losses + where(target > 1, stirling, 0.0)
-    return reduced(losses, reduction, "poisson_nll_loss")
+    return apply_reduction(losses, reduction, "poisson_nll_loss")

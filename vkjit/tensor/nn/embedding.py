@@ -7,7 +7,7 @@ from typing import Any
 from vkjit import dtypes
 from vkjit.errors import ArgumentError, DTypeError, ShapeError
 from vkjit.stdlib.index import embedding as kernels
-from vkjit.stdlib.partial_sums import accumulator
+from vkjit.stdlib.partial_sums import accumulator_type
 from vkjit.stdlib.random import dropout as dropout_kernels
 
 from ..autograd.mode import no_grad
@@ -18,7 +18,7 @@ from ..ops.elementwise_launch import common_device
 from ..ops.reductions import norm
 from ..ops.scatter import index_add
 from ..tensor import Tensor
-from .common import dense, floats, result, shaped
+from .common import allocate_like, check_float, dense, dense_view
 
 __all__ = ["dropout", "dropout1d", "dropout2d", "dropout3d", "embedding", "one_hot"]
 
@@ -33,9 +33,9 @@ def _indices(x: Any, name: str) -> Tensor:
 
 @operation("embedding")
 def _embedding(table: Tensor, indices: Tensor, *, skipped: int, by_frequency: bool = False) -> Tensor:  # noqa: ARG001  # for the gradient
-    y = result((*indices.shape, table.shape[1]), table.dtype, table)
+    y = allocate_like((*indices.shape, table.shape[1]), table.dtype, table)
     kernels.embedding(
-        dense(table), shaped(dense(indices), indices.numel()), shaped(y._array, indices.numel(), table.shape[1])
+        dense(table), dense_view(dense(indices), indices.numel()), dense_view(y._array, indices.numel(), table.shape[1])
     )
     return y
 
@@ -43,22 +43,24 @@ def _embedding(table: Tensor, indices: Tensor, *, skipped: int, by_frequency: bo
 @operation("embedding_gradient")
 def embedding_gradient(g: Tensor, indices: Tensor, *, rows: int, skipped: int) -> Tensor:
     """Return the gradient of a table with `rows` rows: each row sums the gradients of its occurrences, in order."""
-    y = result((rows, g.shape[-1]), g.dtype, g)
+    y = allocate_like((rows, g.shape[-1]), g.dtype, g)
     count = indices.numel()
-    kernels.gradient(shaped(dense(g), count, g.shape[-1]), shaped(dense(indices), count), y._array, skipped=skipped)
+    kernels.gradient(
+        dense_view(dense(g), count, g.shape[-1]), dense_view(dense(indices), count), y._array, padding_index=skipped
+    )
     return y
 
 
-def shares(indices: Tensor, rows: int, like: Tensor) -> Tensor:
+def inverse_counts(indices: Tensor, rows: int, like: Tensor) -> Tensor:
     """Return 1 / count of each index among all indices, with a trailing axis of 1; not recorded."""
     flat: Any = indices.reshape(-1).to(dtypes.i64)
-    kind = accumulator(like.dtype)
+    kind = accumulator_type(like.dtype)
     ones = creation.ones(flat.shape, dtype=kind, device=like.device)
     counts: Any = index_add(creation.zeros(rows, dtype=kind, device=like.device), 0, flat, ones)
     return (1 / counts[flat]).to(like.dtype).reshape(*indices.shape, 1)  # type: ignore[no-any-return]
 
 
-def renormalised_(weight: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> None:
+def renormalize_(weight: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> None:
     """Scale the looked-up rows in place so that no norm exceeds max_norm."""
     with no_grad():
         flat: Any = indices.reshape(-1)
@@ -68,9 +70,9 @@ def renormalised_(weight: Tensor, indices: Tensor, max_norm: float, norm_type: f
         weight[flat.to(dtypes.i64)] = scaled  # duplicate indices write identical values
 
 
-def table_of(name: str, weight: Any, padding_idx: int | None, max_norm: float | None, sparse: bool) -> int:
+def check_table(name: str, weight: Any, padding_idx: int | None, max_norm: float | None, sparse: bool) -> int:
     """Validate a table and its options; return the row that gets no gradient, or -1."""
-    floats(weight, name, "the weight")
+    check_float(weight, name, "the weight")
     if weight.ndim != 2:
         raise ShapeError(f"{name}(): the weight has shape {weight.shape}, expected (rows, width)")
     if sparse:
@@ -99,10 +101,10 @@ def embedding(
     occurrences in indices. Out-of-range indices are reported at the next read from the device.
     """
     _indices(indices, "embedding")
-    skipped = table_of("embedding", weight, padding_idx, max_norm, sparse)
+    skipped = check_table("embedding", weight, padding_idx, max_norm, sparse)
     common_device((indices, weight))
     if max_norm is not None:
-        renormalised_(weight, indices, float(max_norm), norm_type)
+        renormalize_(weight, indices, float(max_norm), norm_type)
     if scale_grad_by_freq:
         return _embedding(weight, indices, skipped=skipped, by_frequency=True)
     return _embedding(weight, indices, skipped=skipped)
@@ -120,20 +122,20 @@ def one_hot(indices: Tensor, num_classes: int = -1) -> Tensor:
         num_classes = int(indices.max().item()) + 1
     if num_classes < 1:
         raise ArgumentError(f"one_hot(): num_classes={num_classes}, expected at least 1")
-    y = result((*indices.shape, num_classes), dtypes.i64, indices)
-    kernels.one_hot(shaped(dense(indices), indices.numel()), shaped(y._array, indices.numel(), num_classes))
+    y = allocate_like((*indices.shape, num_classes), dtypes.i64, indices)
+    kernels.one_hot(dense_view(dense(indices), indices.numel()), dense_view(y._array, indices.numel(), num_classes))
     return y
 
 
 @operation("dropout")
-def seeded_dropout(x: Tensor, *, p: float, seed: int) -> Tensor:
+def dropout_with_seed(x: Tensor, *, p: float, seed: int) -> Tensor:
     """Zero elements with probability p, selected by the seed, and divide the others by 1 - p."""
-    y = result(x.shape, x.dtype, x)
+    y = allocate_like(x.shape, x.dtype, x)
     dropout_kernels.dropout(dense(x), y._array, seed, p)
     return y
 
 
-def _chance(p: float, name: str) -> float:
+def _check_probability(p: float, name: str) -> float:
     if not 0 <= p <= 1:
         raise ArgumentError(f"{name}(): p={p}, expected a chance from 0 to 1")
     return float(p)
@@ -144,24 +146,24 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
 
     The random state is seeded by `vk.manual_seed`.
     """
-    floats(x, "dropout")
-    if not training or _chance(p, "dropout") == 0:
+    check_float(x, "dropout")
+    if not training or _check_probability(p, "dropout") == 0:
         return x
-    return seeded_dropout(x, p=float(p), seed=random.next_seed())
+    return dropout_with_seed(x, p=float(p), seed=random.next_seed())
 
 
 def _channels(x: Tensor, p: float, training: bool, axes: int) -> Tensor:
     """Apply dropout to whole channels; x has `axes` spatial axes."""
     name = f"dropout{axes}d"
-    floats(x, name)
+    check_float(x, name)
     if x.ndim not in (axes + 1, axes + 2):
         raise ShapeError(
             f"{name}(): input of shape {x.shape}, expected {axes + 2} axes (or {axes + 1}, without a batch)"
         )
-    if not training or _chance(p, name) == 0:
+    if not training or _check_probability(p, name) == 0:
         return x
     kept = x.shape[: x.ndim - axes]
-    mask = seeded_dropout(creation.ones(kept, dtype=x.dtype, device=x.device), p=float(p), seed=random.next_seed())
+    mask = dropout_with_seed(creation.ones(kept, dtype=x.dtype, device=x.device), p=float(p), seed=random.next_seed())
     return x * mask.reshape(*kept, *[1] * axes)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from vkjit import dtypes
 from vkjit.errors import ArgumentError, DTypeError, ShapeError
 from vkjit.stdlib.index import embedding as kernels
-from vkjit.stdlib.partial_sums import accumulator
+from vkjit.stdlib.partial_sums import accumulator_type
 
 from ..dispatch import operation
 from ..ops import creation
@@ -21,10 +21,10 @@ from ..ops.elementwise_launch import common_device
 from ..ops.gather import gather
 from ..ops.sorting import searchsorted
 from ..tensor import Tensor
-from .common import dense, float_tensor, result, shaped
-from .embedding import _embedding, _indices, renormalised_, table_of
+from .common import allocate_like, check_parameter, dense, dense_view
+from .embedding import _embedding, _indices, check_table, renormalize_
 
-__all__ = ["bag_numbers", "embedding_bag"]
+__all__ = ["bag_indices", "embedding_bag"]
 
 _MODES = ("sum", "mean", "max")
 
@@ -32,22 +32,22 @@ _MODES = ("sum", "mean", "max")
 @operation("bag_sum")
 def bag_sum(values: Tensor, *, offsets: Tensor) -> Tensor:
     """Sum the rows of each bag: values (M, D) and offsets (B + 1) -> (B, D)."""
-    y = result((offsets.shape[0] - 1, values.shape[1]), values.dtype, values)
+    y = allocate_like((offsets.shape[0] - 1, values.shape[1]), values.dtype, values)
     kernels.bag_sums(dense(values), dense(offsets), y._array)
     return y
 
 
-def bag_numbers(offsets: Any, count: int) -> Tensor:
+def bag_indices(offsets: Any, count: int) -> Tensor:
     """Return the bag index of each of `count` rows."""
     rows = creation.arange(count, dtype=offsets.dtype, device=offsets.device)
     return searchsorted(offsets[1:], rows, right=True)
 
 
-def _places(values: Tensor, indices: Tensor, offsets: Tensor, skipped: int) -> Tensor:
+def _argmax_rows(values: Tensor, indices: Tensor, offsets: Tensor, skipped: int) -> Tensor:
     """Return, as (B, D), the row of each bag's first maximum per column, or -1 for a bag without counted indices."""
-    y = result((offsets.shape[0] - 1, values.shape[1]), dtypes.i64, values)
-    row_indices = shaped(dense(indices), indices.numel())
-    kernels.bag_places(dense(values.detach()), row_indices, dense(offsets), y._array, skipped=skipped)
+    y = allocate_like((offsets.shape[0] - 1, values.shape[1]), dtypes.i64, values)
+    row_indices = dense_view(dense(indices), indices.numel())
+    kernels.bag_argmax(dense(values.detach()), row_indices, dense(offsets), y._array, padding_index=skipped)
     return y
 
 
@@ -84,7 +84,7 @@ def _offsets(indices: Any, offsets: Any, include_last_offset: bool) -> Tensor:
 def _weights(weights: Any, indices: Tensor, table: Tensor, mode: str) -> Any:
     if weights is not None and mode != "sum":
         raise ArgumentError(f'embedding_bag(): per_sample_weights go with mode="sum", found mode={mode!r}')
-    return float_tensor(weights, table, indices.shape, "embedding_bag", "per_sample_weights")
+    return check_parameter(weights, table, indices.shape, "embedding_bag", "per_sample_weights")
 
 
 def embedding_bag(
@@ -109,7 +109,7 @@ def embedding_bag(
     invalid offsets are reported at the next read from the device.
     """
     _indices(indices, "embedding_bag")
-    skipped = table_of("embedding_bag", weight, padding_idx, max_norm, sparse)
+    skipped = check_table("embedding_bag", weight, padding_idx, max_norm, sparse)
     if mode not in _MODES:
         raise ArgumentError(f"embedding_bag(mode=...) is one of {', '.join(_MODES)}, found {mode!r}")
     if mode == "max" and scale_grad_by_freq:
@@ -118,7 +118,7 @@ def embedding_bag(
     factors = _weights(per_sample_weights, indices, weight, mode)
     bounds, flat = _offsets(indices, offsets, include_last_offset), indices.reshape(-1)
     if max_norm is not None:
-        renormalised_(weight, flat, float(max_norm), norm_type)
+        renormalize_(weight, flat, float(max_norm), norm_type)
     options = {"by_frequency": True} if scale_grad_by_freq else {}
     values: Any = _embedding(weight, flat, skipped=skipped, **options)
     if mode == "max":
@@ -136,7 +136,7 @@ def embedding_bag(
 def _largest(values: Any, flat: Tensor, bounds: Tensor, skipped: int) -> Tensor:
     if not values.shape[0]:
         return bag_sum(values, offsets=bounds)  # no rows: zeros
-    rows: Any = _places(values, flat, bounds, skipped)
+    rows: Any = _argmax_rows(values, flat, bounds, skipped)
     return where(rows < 0, 0.0, gather(values, 0, rows.clamp(min=0)))
 
 
@@ -144,5 +144,5 @@ def _sizes(bounds: Any, counted: Any, table: Tensor) -> Tensor:
     """Return, as (B, 1), the number of counted indices per bag, at least 1."""
     sizes = (bounds[1:] - bounds[:-1]).unsqueeze(-1)
     if counted is not None:
-        sizes = bag_sum(counted.to(accumulator(table.dtype)), offsets=bounds)
+        sizes = bag_sum(counted.to(accumulator_type(table.dtype)), offsets=bounds)
     return sizes.clamp(min=1).to(table.dtype)  # type: ignore[no-any-return]

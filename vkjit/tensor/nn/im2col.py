@@ -1,4 +1,4 @@
-"""im2col and col2im: `columns_of` extracts sliding windows as columns, `image_of` sums columns into images.
+"""im2col and col2im: `im2col` extracts sliding windows as columns, `col2im` sums columns into images.
 
 Images are (N, C, H, W), columns (N, C R S, windows). Each is the gradient of the other. Both only move and add
 elements, so a non-finite value affects only the windows that contain it.
@@ -15,16 +15,16 @@ from ..ops import creation
 from ..ops.shapes import unfold as windows_of
 from ..ops.triangles import pad
 from ..ops.views import permute, reshape, slice_view
-from ..precision import widened
+from ..precision import computed_in_f32
 from ..tensor import Tensor
 
-__all__ = ["columns_of", "image_of"]
+__all__ = ["col2im", "im2col"]
 
 Pair = tuple[int, ...]
 
 
-@operation("columns_of")
-def columns_of(x: Tensor, *, kernel: Pair, dilation: Pair, padding: Pair, stride: Pair) -> Tensor:
+@operation("im2col")
+def im2col(x: Tensor, *, kernel: Pair, dilation: Pair, padding: Pair, stride: Pair) -> Tensor:
     """Return the sliding windows of images (N, C, H, W) as columns (N, C R S, windows)."""
     padded = pad(x, (padding[1], padding[1], padding[0], padding[0]), value=0)
     for i in (0, 1):
@@ -34,14 +34,14 @@ def columns_of(x: Tensor, *, kernel: Pair, dilation: Pair, padding: Pair, stride
     return reshape(permute(windows, 0, 1, 4, 5, 2, 3), shape).clone()
 
 
-@operation("image_of")
-def image_of(columns: Tensor, *, size: Pair, kernel: Pair, dilation: Pair, padding: Pair, stride: Pair) -> Tensor:
+@operation("col2im")
+def col2im(columns: Tensor, *, size: Pair, kernel: Pair, dilation: Pair, padding: Pair, stride: Pair) -> Tensor:
     """Sum columns into images of the given size; 16-bit floats are summed in f32."""
     image: Tensor = _added(columns, size, kernel, dilation, padding, stride)
     return image
 
 
-@widened
+@computed_in_f32
 def _added(columns: Tensor, size: Pair, kernel: Pair, dilation: Pair, padding: Pair, stride: Pair) -> Any:
     counts = [
         (n + 2 * p - d * (k - 1) - 1) // s + 1

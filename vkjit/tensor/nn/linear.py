@@ -41,7 +41,7 @@ def _rows_of(x: Tensor) -> tuple[int, DeviceArray]:
     return rows, _matrix(dense(x), rows, shape[-1])
 
 
-def _lines(x: Any) -> DeviceArray:
+def _as_rows(x: Any) -> DeviceArray:
     """Return the elements as a strided matrix (rows, columns)."""
     array: DeviceArray = x._array
     if len(array.shape) == 2:
@@ -64,9 +64,11 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     if factor.buffer.device is not device or (bias is not None and bias._array.buffer.device is not device):
         common_device((x, weight, bias))  # raises
     out = allocate((*shape[:-1], outputs), dtype, device)
-    if kernels.takes(device, dtype, math.prod(shape[:-1]), outputs, inputs):
+    if kernels.supports(device, dtype, math.prod(shape[:-1]), outputs, inputs):
         output = Tensor(out)
-        kernels.linear(_lines(x), factor, None if bias is None else bias._array, _lines(output), arithmetic_type(dtype))
+        kernels.linear(
+            _as_rows(x), factor, None if bias is None else bias._array, _as_rows(output), arithmetic_type(dtype)
+        )
         return output
     rows, left = _rows_of(x)
     target = _matrix(out, rows, outputs)
@@ -112,14 +114,14 @@ def input_gradient(gradient: Any, weight: Tensor) -> Tensor:
 
 
 def parameter_gradients(gradient: Any, x: Tensor, biased: bool) -> tuple[Tensor, Tensor | None]:
-    """Return the gradients of weight and bias; the latter is None if not biased."""
+    """Return the gradients of weight and bias, in one launch if supported; that of the bias is None unless `biased`."""
     outputs, inputs = gradient.shape[-1], x.shape[-1]
     dtype, device = gradient.dtype, gradient.device
-    if not kernels.takes(device, dtype, outputs, inputs, math.prod(x.shape[:-1])):
+    if not kernels.supports(device, dtype, outputs, inputs, math.prod(x.shape[:-1])):
         return weight_gradient(gradient, x), bias_gradient(gradient) if biased else None
     weight = allocate((outputs, inputs), dtype, device)
     bias = allocate((outputs,), dtype, device) if biased else None
-    kernels.linear_gradients(_lines(gradient), _lines(x), weight, bias, arithmetic_type(dtype))
+    kernels.linear_gradients(_as_rows(gradient), _as_rows(x), weight, bias, arithmetic_type(dtype))
     return Tensor(weight), None if bias is None else Tensor(bias)
 
 

@@ -13,7 +13,7 @@ from vkjit.dtypes import DType
 from vkjit.errors import ArgumentError, DTypeError, ShapeError
 from vkjit.runtime.device import DeviceArray
 from vkjit.stdlib.loss import loss as kernels, mean
-from vkjit.stdlib.partial_sums import accumulator
+from vkjit.stdlib.partial_sums import accumulator_type
 
 from ..dispatch import operation
 from ..memory import allocate
@@ -23,7 +23,7 @@ from ..ops.elementwise_launch import arithmetic_type, common_device, run_map
 from ..ops.views import reshape
 from ..promotion import result_type
 from ..tensor import Tensor
-from .common import dense, float_tensor, floats, reduced, result, shaped
+from .common import allocate_like, apply_reduction, check_float, check_parameter, dense, dense_view
 from .softmax import log_softmax
 
 __all__ = [
@@ -54,8 +54,8 @@ squared_difference = _pairs("squared_difference", kernels.squared_difference)
 absolute_difference = _pairs("absolute_difference", kernels.absolute_difference)
 binary_entropy = _pairs("binary_entropy", kernels.binary_cross_entropy)
 binary_entropy_logits = _pairs("binary_entropy_logits", kernels.binary_cross_entropy_logits)
-divergence = _pairs("divergence", kernels.divergence)
-log_divergence = _pairs("log_divergence", kernels.log_divergence)
+divergence = _pairs("divergence", kernels.kl_divergence)
+log_divergence = _pairs("log_divergence", kernels.kl_divergence_log_target)
 
 
 @operation("smooth_l1")
@@ -75,8 +75,8 @@ def huber(x: Tensor, target: Tensor, *, delta: float) -> Tensor:
 
 
 def _checked(x: Any, target: Any, name: str, *, same: bool = False) -> tuple[Tensor, Tensor]:
-    floats(x, name)
-    floats(target, name, "the target")
+    check_float(x, name)
+    check_float(target, name, "the target")
     common_device((x, target))
     if same and x.shape != target.shape:
         raise ShapeError(f"{name}(): the input has shape {x.shape}, the target {target.shape}: expected the same")
@@ -99,11 +99,11 @@ def l1_loss(x: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor |
 def _weighted(losses: Any, weight: Any, reduction: str, name: str) -> Tensor:
     """Weight and reduce losses; the mean divides by the sum of weights, as in PyTorch's mse_loss and l1_loss."""
     if weight is None:
-        return reduced(losses, reduction, name)
+        return apply_reduction(losses, reduction, name)
     losses = losses * weight
     if reduction == "mean":
         return losses.sum() / (weight.expand(losses.shape)).sum()  # type: ignore[no-any-return]
-    return reduced(losses, reduction, name)
+    return apply_reduction(losses, reduction, name)
 
 
 def smooth_l1_loss(x: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
@@ -112,7 +112,7 @@ def smooth_l1_loss(x: Tensor, target: Tensor, reduction: str = "mean", beta: flo
     if beta < 0:
         raise ArgumentError(f"smooth_l1_loss(): beta={beta}, expected at least 0")
     losses = absolute_difference(x, target) if beta == 0 else smooth_l1(x, target, beta=float(beta))
-    return reduced(losses, reduction, "smooth_l1_loss")
+    return apply_reduction(losses, reduction, "smooth_l1_loss")
 
 
 def huber_loss(x: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
@@ -120,7 +120,7 @@ def huber_loss(x: Tensor, target: Tensor, reduction: str = "mean", delta: float 
     x, target = _checked(x, target, "huber_loss")
     if delta <= 0:
         raise ArgumentError(f"huber_loss(): delta={delta}, expected more than 0")
-    return reduced(huber(x, target, delta=float(delta)), reduction, "huber_loss")
+    return apply_reduction(huber(x, target, delta=float(delta)), reduction, "huber_loss")
 
 
 def binary_cross_entropy(x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean") -> Tensor:
@@ -130,7 +130,7 @@ def binary_cross_entropy(x: Tensor, target: Tensor, weight: Tensor | None = None
     """
     x, target = _checked(x, target, "binary_cross_entropy", same=True)
     losses: Any = binary_entropy(x, target)
-    return reduced(losses if weight is None else losses * weight, reduction, "binary_cross_entropy")
+    return apply_reduction(losses if weight is None else losses * weight, reduction, "binary_cross_entropy")
 
 
 def binary_cross_entropy_with_logits(
@@ -145,7 +145,7 @@ def binary_cross_entropy_with_logits(
         t: Any = target
         factor = (pos_weight - 1) * t + 1
         losses = (1 - t) * x - factor * logsigmoid(x)
-    return reduced(losses if weight is None else losses * weight, reduction, name)
+    return apply_reduction(losses if weight is None else losses * weight, reduction, name)
 
 
 def kl_div(x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
@@ -157,7 +157,7 @@ def kl_div(x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool 
     losses: Any = log_divergence(x, target) if log_target else divergence(x, target)
     if reduction == "batchmean":
         return losses.sum() / (x.shape[0] if x.ndim else 1)  # type: ignore[no-any-return]
-    return reduced(losses, reduction, "kl_div")
+    return apply_reduction(losses, reduction, "kl_div")
 
 
 # -- losses against class indices
@@ -184,12 +184,12 @@ def _cross_entropy(
 ) -> tuple[Tensor, Tensor]:
     """Return (loss per row, weight of each row's class, 0 where ignored)."""
     rows, shape = _rows(x, target, "cross_entropy")
-    loss, scale = result(shape, x.dtype, x), result(shape, accumulator(x.dtype), x)
+    loss, scale = allocate_like(shape, x.dtype, x), allocate_like(shape, accumulator_type(x.dtype), x)
     flat = (rows[0], rows[2])
     if 0 not in rows:
         saved["statistics"] = kernels.cross_entropy(
-            shaped(dense(x), *rows), shaped(dense(target), *flat), None if weight is None else dense(weight),
-            shaped(loss._array, *flat), shaped(scale._array, *flat), ignored=ignored, smoothing=smoothing,
+            dense_view(dense(x), *rows), dense_view(dense(target), *flat), None if weight is None else dense(weight),
+            dense_view(loss._array, *flat), dense_view(scale._array, *flat), ignore_index=ignored, smoothing=smoothing,
         )  # fmt: skip
     return loss, scale
 
@@ -199,19 +199,20 @@ def cross_entropy_gradient(
 ) -> Tensor:
     """Return the gradient of the scores given that of each row's loss; not recorded."""
     rows, _ = _rows(x, target, "cross_entropy")
-    y = result(x.shape, x.dtype, x)
+    y = allocate_like(x.shape, x.dtype, x)
     if 0 in rows:
         return y
     flat = (rows[0], rows[2])
-    whole = None if weight is None else weight.sum(dtype=accumulator(x.dtype)).reshape(1)._array
+    whole = None if weight is None else weight.sum(dtype=accumulator_type(x.dtype)).reshape(1)._array
     kernels.cross_entropy_gradient(
-        _plain(g, flat), shaped(dense(x), *rows), shaped(dense(target), *flat), None if weight is None else dense(weight), whole,
-        statistics, shaped(y._array, *rows), ignored=ignored, smoothing=smoothing,
+        _strided_matrix(g, flat), dense_view(dense(x), *rows), dense_view(dense(target), *flat),
+        None if weight is None else dense(weight), whole,
+        statistics, dense_view(y._array, *rows), ignore_index=ignored, smoothing=smoothing,
     )  # fmt: skip
     return y
 
 
-def _plain(g: Any, shape: tuple[int, int]) -> DeviceArray:
+def _strided_matrix(g: Any, shape: tuple[int, int]) -> DeviceArray:
     """Return the per-row gradients as a strided matrix."""
     array: DeviceArray = g.reshape(shape)._array
     return array
@@ -221,12 +222,12 @@ def _plain(g: Any, shape: tuple[int, int]) -> DeviceArray:
 def _nll(x: Tensor, target: Tensor, weight: Tensor | None, *, ignored: int) -> tuple[Tensor, Tensor]:
     """Return (loss per row, weight of each row's class, 0 where ignored)."""
     rows, shape = _rows(x, target, "nll_loss")
-    loss, scale = result(shape, x.dtype, x), result(shape, accumulator(x.dtype), x)
+    loss, scale = allocate_like(shape, x.dtype, x), allocate_like(shape, accumulator_type(x.dtype), x)
     flat = (rows[0], rows[2])
     if 0 not in rows:
         kernels.nll(
-            shaped(dense(x), *rows), shaped(dense(target), *flat), None if weight is None else dense(weight),
-            shaped(loss._array, *flat), shaped(scale._array, *flat), ignored=ignored,
+            dense_view(dense(x), *rows), dense_view(dense(target), *flat), None if weight is None else dense(weight),
+            dense_view(loss._array, *flat), dense_view(scale._array, *flat), ignore_index=ignored,
         )  # fmt: skip
     return loss, scale
 
@@ -234,37 +235,40 @@ def _nll(x: Tensor, target: Tensor, weight: Tensor | None, *, ignored: int) -> t
 @operation("nll_gradient")
 def nll_gradient(g: Tensor, target: Tensor, scale: Tensor, *, shape: tuple[int, ...]) -> Tensor:
     """Return the gradient of the log-probabilities, of the given shape, from that of each row's loss."""
-    y = result(shape, g.dtype, g)
+    y = allocate_like(shape, g.dtype, g)
     wide = shape if len(shape) > 1 else (1, *shape)
     inner = 1
     for extent in wide[2:]:
         inner *= extent
     flat = (wide[0], inner)
     kernels.nll_gradient(
-        _plain(g, flat),
-        shaped(dense(target), *flat),
-        shaped(dense(scale), *flat),
-        shaped(y._array, wide[0], wide[1], inner),
+        _strided_matrix(g, flat),
+        dense_view(dense(target), *flat),
+        dense_view(dense(scale), *flat),
+        dense_view(y._array, wide[0], wide[1], inner),
     )
     return y
 
 
 def _check_classes(x: Any, target: Any, weight: Any, name: str) -> None:
-    floats(x, name)
+    check_float(x, name)
     if not isinstance(target, Tensor):
         raise ArgumentError(f"{name}(): the target is a {type(target).__name__}, expected a tensor of class indices")
     classes = x.shape[1 if x.ndim > 1 else 0] if x.ndim else 0
-    float_tensor(weight, x, (classes,), name, "the weight")
+    check_parameter(weight, x, (classes,), name, "the weight")
     common_device([t for t in (x, target, weight) if t is not None])
 
 
 @operation("mean_of_rows")
 def _mean_of_rows(loss: Tensor, scale: Tensor, *, saved: dict[str, Any]) -> Tensor:
     """Return sum(loss) / sum(scale); stores 1 / sum(scale) in `saved` for the gradient."""
-    y, inverse = result((), loss.dtype, loss), result((), scale.dtype, loss)
+    y, inverse = allocate_like((), loss.dtype, loss), allocate_like((), scale.dtype, loss)
     rows = loss.numel()
     mean.mean_of_rows(
-        shaped(dense(loss), rows), shaped(dense(scale), rows), shaped(y._array, 1), shaped(inverse._array, 1)
+        dense_view(dense(loss), rows),
+        dense_view(dense(scale), rows),
+        dense_view(y._array, 1),
+        dense_view(inverse._array, 1),
     )
     saved["inverse"] = inverse
     return y
@@ -275,12 +279,12 @@ def _cross_entropy_mean(
     x: Tensor, target: Tensor, weight: Tensor | None, *, ignored: int, saved: dict[str, Any]
 ) -> Tensor:
     """Compute the mean cross entropy of few rows in one launch; stores what the gradient needs in `saved`."""
-    array, device, kind = x._array, x._array.buffer.device, accumulator(x._array.dtype)
+    array, device, kind = x._array, x._array.buffer.device, accumulator_type(x._array.dtype)
     rows = array.shape[:1]
     y, inverse = allocate((), array.dtype, device), allocate((1,), kind, device)
     statistics = allocate(rows, kind, device), allocate(rows, kind, device)
     mean.cross_entropy_mean(
-        array, target._array, None if weight is None else weight._array, statistics, shaped(y, 1), inverse, ignored
+        array, target._array, None if weight is None else weight._array, statistics, dense_view(y, 1), inverse, ignored
     )
     saved["statistics"], saved["inverse"] = statistics, inverse
     return Tensor(y)
@@ -291,8 +295,8 @@ def cross_entropy_mean_gradient(
 ) -> Tensor:
     """Return the gradient of the scores given that of the mean; not recorded."""
     y = allocate(x.shape, x.dtype, x.device)
-    mean.cross_entropy_slopes(
-        shaped(g._array, 1), saved["inverse"], x._array, target._array, None if weight is None else weight._array,
+    mean.cross_entropy_mean_gradient(
+        dense_view(g._array, 1), saved["inverse"], x._array, target._array, None if weight is None else weight._array,
         saved["statistics"], y, ignored,
     )  # fmt: skip
     return Tensor(y)
@@ -301,10 +305,10 @@ def cross_entropy_mean_gradient(
 def _reduced_rows(loss: Any, scale: Any, reduction: str, name: str) -> Tensor:
     """Reduce the row losses; the mean divides by the sum of the class weights."""
     if reduction == "mean":
-        if mean.takes(loss.numel(), loss.device):
+        if mean.supports_mean(loss.numel(), loss.device):
             return _mean_of_rows(loss, scale, saved={})
         return loss.sum() / scale.detach().sum().to(loss.dtype)  # type: ignore[no-any-return]
-    return reduced(loss, reduction, name)
+    return apply_reduction(loss, reduction, name)
 
 
 def nll_loss(
@@ -344,7 +348,7 @@ def cross_entropy(
         raise DTypeError(f"cross_entropy(): the target holds {target.dtype!r}, expected class indices or probabilities")
     if reduction == "mean" and x.ndim == 2 and label_smoothing == 0:
         _rows(x, target, "cross_entropy")
-        if mean.takes_scores(x.shape[0], x.shape[1], x.device):
+        if mean.supports_fused(x.shape[0], x.shape[1], x.device):
             return _cross_entropy_mean(x, target, weight, ignored=ignore_index, saved={})
     loss, scale = _cross_entropy(x, target, weight, ignored=ignore_index, smoothing=float(label_smoothing), saved={})
     return _reduced_rows(loss, scale, reduction, "cross_entropy")
@@ -367,5 +371,5 @@ def _soft_cross_entropy(x: Any, target: Any, weight: Any, reduction: str, smooth
     if reduction == "sum":
         return total  # type: ignore[no-any-return]
     if reduction != "mean":
-        return reduced(total, reduction, "cross_entropy")
+        return apply_reduction(total, reduction, "cross_entropy")
     return total / (x.numel() // x.shape[axis] if x.numel() else 0)  # type: ignore[no-any-return]

@@ -11,29 +11,29 @@ from typing import Any
 
 from vkjit.errors import ArgumentError, ShapeError
 from vkjit.runtime.device import DeviceArray
-from vkjit.stdlib.partial_sums import accumulator
+from vkjit.stdlib.partial_sums import accumulator_type
 from vkjit.stdlib.rows import norm as kernels
-from vkjit.stdlib.rows.norm import Affine, Rows
+from vkjit.stdlib.rows.norm import AffineLayout, Rows
 
 from ..autograd.mode import no_grad
 from ..dispatch import operation
 from ..ops import creation
 from ..ops.elementwise_launch import common_device
 from ..tensor import Tensor
-from .common import dense, float_tensor, floats, result, shaped
+from .common import allocate_like, check_float, check_parameter, dense, dense_view
 
 __all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm", "rms_norm"]
 
 
 def _array(x: Tensor | None) -> DeviceArray | None:
     """Return a parameter as a dense 1-d array."""
-    return None if x is None else shaped(dense(x), x.numel())
+    return None if x is None else dense_view(dense(x), x.numel())
 
 
 def _statistics(x: Tensor, rows: Rows, eps: float) -> tuple[Tensor, Tensor, Tensor]:
     """Return (mean, variance, 1 / sqrt(variance + eps)) of each row; zeros if x is empty."""
     if x.numel() == 0:
-        empty = creation.zeros(rows.count, dtype=accumulator(x.dtype), device=x.device)
+        empty = creation.zeros(rows.count, dtype=accumulator_type(x.dtype), device=x.device)
         return empty, empty, empty
     mean, variance, scale = kernels.moments(dense(x), rows, eps)
     return Tensor(mean), Tensor(variance), Tensor(scale)
@@ -48,17 +48,17 @@ def _layer_norm(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return (output, mean per row, 1 / standard deviation per row); a row spans the last `axes` axes."""
     affine = _row_affine(x, axes)
-    y = result(x.shape, x.dtype, x)
+    y = allocate_like(x.shape, x.dtype, x)
     if x.numel() == 0:
-        empty = creation.zeros(affine.lines, dtype=accumulator(x.dtype), device=x.device)
+        empty = creation.zeros(affine.rows, dtype=accumulator_type(x.dtype), device=x.device)
         return y, empty, empty
-    mean, scale = kernels.lines(dense(x), _array(weight), _array(bias), y._array, affine, eps, center=center)
+    mean, scale = kernels.normalize_rows(dense(x), _array(weight), _array(bias), y._array, affine, eps, center=center)
     return y, Tensor(mean), Tensor(scale)
 
 
-def _row_affine(x: Tensor, axes: int) -> Affine:
+def _row_affine(x: Tensor, axes: int) -> AffineLayout:
     length = math.prod(x.shape[x.ndim - axes :])
-    return Affine(math.prod(x.shape[: x.ndim - axes]), length, per_element=True)
+    return AffineLayout(math.prod(x.shape[: x.ndim - axes]), length, per_element=True)
 
 
 def layer_norm_gradient(
@@ -79,8 +79,8 @@ def layer_norm_gradient(
     if needs[0] and x.numel() == 0:
         gradients[0] = creation.zeros_like(x)
     elif needs[0]:
-        y = result(x.shape, x.dtype, x)
-        kernels.line_gradient(gradient, values, center, scale._array, _array(weight), y._array, affine)
+        y = allocate_like(x.shape, x.dtype, x)
+        kernels.row_gradient(gradient, values, center, scale._array, _array(weight), y._array, affine)
         gradients[0] = y
     if needs[1] or needs[2]:
         shape = x.shape[x.ndim - axes :]
@@ -94,7 +94,7 @@ def layer_norm_gradient(
 
 
 def _last_axes(x: Any, normalized_shape: Any, name: str) -> tuple[Tensor, tuple[int, ...]]:
-    floats(x, name)
+    check_float(x, name)
     shape = tuple(normalized_shape) if isinstance(normalized_shape, (tuple, list)) else (normalized_shape,)
     if not shape or x.shape[x.ndim - len(shape) :] != shape or len(shape) > x.ndim:
         raise ShapeError(f"{name}(): normalized_shape={shape} isn't how the input's shape {x.shape} ends")
@@ -106,15 +106,15 @@ def layer_norm(
 ) -> Tensor:
     """Return (x - mean) / sqrt(variance + eps) * weight + bias over the last axes, whose shape is normalized_shape."""
     x, shape = _last_axes(x, normalized_shape, "layer_norm")
-    float_tensor(weight, x, shape, "layer_norm", "the weight")
-    float_tensor(bias, x, shape, "layer_norm", "the bias")
+    check_parameter(weight, x, shape, "layer_norm", "the weight")
+    check_parameter(bias, x, shape, "layer_norm", "the bias")
     return _layer_norm(x, weight, bias, axes=len(shape), eps=eps, center=True)[0]
 
 
 def rms_norm(x: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None) -> Tensor:
     """Return x / sqrt(mean of x**2 + eps) * weight over the last axes; eps defaults to the dtype's machine epsilon."""
     x, shape = _last_axes(x, normalized_shape, "rms_norm")
-    float_tensor(weight, x, shape, "rms_norm", "the weight")
+    check_parameter(weight, x, shape, "rms_norm", "the weight")
     small = _EPSILON[x.dtype.name] if eps is None else eps
     return _layer_norm(x, weight, None, axes=len(shape), eps=small, center=False)[0]
 
@@ -138,7 +138,7 @@ def _group_norm(
     n, c, d = _shape_of(x)
     length = c // groups * d
     mean, _, scale = _statistics(x, Rows(n * groups, 1, length, length, 0, 1), eps)
-    y = result(x.shape, x.dtype, x)
+    y = allocate_like(x.shape, x.dtype, x)
     kernels.normalize(
         dense(x),
         mean._array,
@@ -146,14 +146,14 @@ def _group_norm(
         _array(weight),
         _array(bias),
         y._array,
-        Affine(n * c, d, False, c, groups, c // groups),
+        AffineLayout(n * c, d, False, c, groups, c // groups),
     )
     return y, mean, scale
 
 
-def channel_sums(g: Tensor, x: Tensor, mean: Tensor, scale: Tensor, affine: Affine) -> tuple[Tensor, Tensor]:
+def channel_sums(g: Tensor, x: Tensor, mean: Tensor, scale: Tensor, affine: AffineLayout) -> tuple[Tensor, Tensor]:
     """Return, for each channel of each sample (N, C), the sums of g and of g times the normalized x; not recorded."""
-    n = affine.lines // affine.channels
+    n = affine.rows // affine.channels
     if x.numel() == 0:
         empty = creation.zeros(n, affine.channels, dtype=scale.dtype, device=x.device)
         return empty, empty
@@ -163,11 +163,11 @@ def channel_sums(g: Tensor, x: Tensor, mean: Tensor, scale: Tensor, affine: Affi
 
 
 def channel_gradient(
-    g: Tensor, x: Tensor, mean: Tensor, scale: Tensor, weight: Tensor | None, sums: tuple[Tensor, Tensor], over: float,
-    affine: Affine,
+    g: Tensor, x: Tensor, mean: Tensor, scale: Tensor, weight: Tensor | None, sums: tuple[Tensor, Tensor], inverse_count: float,
+    affine: AffineLayout,
 ) -> Tensor:  # fmt: skip
-    """Return scale * (g * weight - (sums[0] + normalized x * sums[1]) * over); not recorded."""
-    y = result(x.shape, x.dtype, x)
+    """Return scale * (g * weight - (sums[0] + normalized x * sums[1]) * inverse_count); not recorded."""
+    y = allocate_like(x.shape, x.dtype, x)
     kernels.gradient(
         dense(g),
         dense(x),
@@ -178,7 +178,7 @@ def channel_gradient(
         dense(sums[1]),
         y._array,
         affine,
-        over,
+        inverse_count,
     )
     return y
 
@@ -192,13 +192,13 @@ def group_norm(
         raise ArgumentError(
             f"group_norm(): num_groups={num_groups!r} must divide the {x.shape[1]} channels of {x.shape}"
         )
-    float_tensor(weight, x, (x.shape[1],), "group_norm", "the weight")
-    float_tensor(bias, x, (x.shape[1],), "group_norm", "the bias")
+    check_parameter(weight, x, (x.shape[1],), "group_norm", "the weight")
+    check_parameter(bias, x, (x.shape[1],), "group_norm", "the bias")
     return _group_norm(x, weight, bias, groups=num_groups, eps=eps)[0]
 
 
 def _with_channels(x: Any, name: str) -> None:
-    floats(x, name)
+    check_float(x, name)
     if x.ndim < 2:
         raise ShapeError(f"{name}(): input of shape {x.shape}, expected (N, C, ...)")
 
@@ -210,20 +210,32 @@ def _batch_norm(
     """Return (output, mean, variance, 1 / standard deviation), the latter three per channel."""
     n, c, d = _shape_of(x)
     mean, variance, scale = _statistics(x, Rows(c, n, d, d, c * d, 1), eps)
-    y = result(x.shape, x.dtype, x)
+    y = allocate_like(x.shape, x.dtype, x)
     kernels.normalize(
-        dense(x), mean._array, scale._array, _array(weight), _array(bias), y._array, Affine(n * c, d, False, c, 0, 1)
+        dense(x),
+        mean._array,
+        scale._array,
+        _array(weight),
+        _array(bias),
+        y._array,
+        AffineLayout(n * c, d, False, c, 0, 1),
     )
     return y, mean, variance, scale
 
 
-@operation("fixed_norm")
-def fixed_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, scale: Tensor) -> Tensor:
+@operation("norm_with_statistics")
+def norm_with_statistics(x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, scale: Tensor) -> Tensor:
     """Return (x - mean) * scale * weight + bias with given per-channel statistics in the accumulation type."""
     n, c, d = _shape_of(x)
-    y = result(x.shape, x.dtype, x)
+    y = allocate_like(x.shape, x.dtype, x)
     kernels.normalize(
-        dense(x), dense(mean), dense(scale), _array(weight), _array(bias), y._array, Affine(n * c, d, False, c, 0, 1)
+        dense(x),
+        dense(mean),
+        dense(scale),
+        _array(weight),
+        _array(bias),
+        y._array,
+        AffineLayout(n * c, d, False, c, 0, 1),
     )
     return y
 
@@ -246,7 +258,7 @@ def batch_norm(
     _with_channels(x, "batch_norm")
     n, c, d = _shape_of(x)
     for what, parameter in (("the weight", weight), ("the bias", bias)):
-        float_tensor(parameter, x, (c,), "batch_norm", what)
+        check_parameter(parameter, x, (c,), "batch_norm", what)
     for what, running in (("running_mean", running_mean), ("running_var", running_var)):
         if running is not None and running.shape != (c,):
             raise ShapeError(f"batch_norm(): {what} has shape {running.shape}, expected ({c},)")
@@ -265,14 +277,14 @@ def batch_norm(
 def _by_running(x: Tensor, mean: Any, variance: Any, weight: Any, bias: Any, eps: float) -> Tensor:
     if mean is None or variance is None:
         raise ArgumentError("batch_norm(): training=False needs running_mean and running_var")
-    dtype = accumulator(x.dtype)
-    return fixed_norm(x, weight, bias, mean.to(dtype), (variance.to(dtype) + eps).rsqrt())
+    dtype = accumulator_type(x.dtype)
+    return norm_with_statistics(x, weight, bias, mean.to(dtype), (variance.to(dtype) + eps).rsqrt())
 
 
 def _update(running: Tensor | None, current: Tensor, momentum: float, factor: float = 1.0) -> None:
     """Move running statistics towards the new ones, in place."""
     if running is not None:
-        kernels.move(running._array, current._array, 1 - momentum, momentum * factor)
+        kernels.update_running(running._array, current._array, 1 - momentum, momentum * factor)
         running.bump_version()
 
 
@@ -293,8 +305,8 @@ def instance_norm(
         return _by_running(x, running_mean, running_var, weight, bias, eps)
     if d == 1:
         raise ShapeError(f"instance_norm(): needs more than one value per channel, found shape {x.shape}")
-    float_tensor(weight, x, (c,), "instance_norm", "the weight")
-    float_tensor(bias, x, (c,), "instance_norm", "the bias")
+    check_parameter(weight, x, (c,), "instance_norm", "the weight")
+    check_parameter(bias, x, (c,), "instance_norm", "the bias")
     y, mean, scale = _group_norm(x, weight, bias, groups=c, eps=eps)
     if running_mean is not None or running_var is not None:
         with no_grad():

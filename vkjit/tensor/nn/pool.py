@@ -19,7 +19,7 @@ from vkjit.stdlib.pool.pool import Window
 from ..dispatch import operation
 from ..op_cache import only_values
 from ..tensor import Tensor
-from .common import dense, floats, numbers, result, shaped
+from .common import allocate_like, check_float, dense, dense_view, int_per_axis
 
 __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d",
@@ -36,56 +36,56 @@ def _three(values: Any, fill: int) -> Any:
 def _channels(array: DeviceArray, size: tuple[int, int, int]) -> DeviceArray:
     """View a dense array as (N * C, D, H, W)."""
     area = math.prod(size)
-    return shaped(array, math.prod(array.shape) // area if area else 0, *size)
+    return dense_view(array, math.prod(array.shape) // area if area else 0, *size)
 
 
 def _out_shape(x: Tensor, axes: int, window: Window) -> tuple[int, ...]:
     return (*x.shape[: x.ndim - axes], *window.out[3 - axes :])
 
 
-@operation("max_pool", repeated=True)
+@operation("max_pool", replayable=True)
 def _max_pool(x: Tensor, *, axes: int, window: Window) -> tuple[Tensor, Tensor]:
     shape = _out_shape(x, axes, window)
-    y, at = result(shape, x.dtype, x), result(shape, dtypes.i64, x)
-    kernels.maxima(
+    y, at = allocate_like(shape, x.dtype, x), allocate_like(shape, dtypes.i64, x)
+    kernels.max_pool(
         _channels(dense(x), window.size), _channels(y._array, window.out), _channels(at._array, window.out), window
     )
     return y, at
 
 
-@operation("max_pool_gradient", repeated=True)
-def max_pool_gradient(g: Tensor, at: Tensor, *, axes: int, window: Window) -> Tensor:
+@operation("max_pool_gradient", replayable=True)
+def max_pool_gradient(g: Tensor, indices: Tensor, *, axes: int, window: Window) -> Tensor:
     """Return the gradient of max pooling's input given that of its output and the indices of the maxima."""
-    x = result((*g.shape[: g.ndim - axes], *window.size[3 - axes :]), g.dtype, g)
-    kernels.maxima_gradient(
-        _channels(dense(g), window.out), _channels(dense(at), window.out), _channels(x._array, window.size), window
+    x = allocate_like((*g.shape[: g.ndim - axes], *window.size[3 - axes :]), g.dtype, g)
+    kernels.max_pool_gradient(
+        _channels(dense(g), window.out), _channels(dense(indices), window.out), _channels(x._array, window.size), window
     )
     return x
 
 
-@operation("at_places", repeated=True)
-def at_places(x: Tensor, at: Tensor, *, axes: int, window: Window) -> Tensor:  # noqa: ARG001  # for the gradient
+@operation("gather_at_indices", replayable=True)
+def gather_at_indices(x: Tensor, indices: Tensor, *, axes: int, window: Window) -> Tensor:  # noqa: ARG001  # for the gradient
     """Gather the elements of x at the indices returned by max pooling."""
-    y = result(at.shape, x.dtype, x)
-    kernels.at_places(
-        _channels(dense(x), window.size), _channels(dense(at), window.out), _channels(y._array, window.out)
+    y = allocate_like(indices.shape, x.dtype, x)
+    kernels.gather_at_indices(
+        _channels(dense(x), window.size), _channels(dense(indices), window.out), _channels(y._array, window.out)
     )
     return y
 
 
-@operation("avg_pool", repeated=True)
+@operation("avg_pool", replayable=True)
 def mean_pool(x: Tensor, *, axes: int, window: Window) -> Tensor:
     """Return the mean of each window."""
-    y = result(_out_shape(x, axes, window), x.dtype, x)
-    kernels.means(_channels(dense(x), window.size), _channels(y._array, window.out), window)
+    y = allocate_like(_out_shape(x, axes, window), x.dtype, x)
+    kernels.avg_pool(_channels(dense(x), window.size), _channels(y._array, window.out), window)
     return y
 
 
-@operation("avg_pool_gradient", repeated=True)
+@operation("avg_pool_gradient", replayable=True)
 def mean_pool_gradient(g: Tensor, *, axes: int, window: Window) -> Tensor:
     """Return the gradient of average pooling's input given that of its output."""
-    x = result((*g.shape[: g.ndim - axes], *window.size[3 - axes :]), g.dtype, g)
-    kernels.means_gradient(_channels(dense(g), window.out), _channels(x._array, window.size), window)
+    x = allocate_like((*g.shape[: g.ndim - axes], *window.size[3 - axes :]), g.dtype, g)
+    kernels.avg_pool_gradient(_channels(dense(g), window.out), _channels(x._array, window.size), window)
     return x
 
 
@@ -94,7 +94,7 @@ def mean_pool_gradient(g: Tensor, *, axes: int, window: Window) -> Tensor:
 
 def _checked(x: Any, axes: int, name: str) -> Tensor:
     if not (isinstance(x, Tensor) and x.dtype.is_integer and name.startswith("max")):
-        floats(x, name)
+        check_float(x, name)
     if x.ndim not in (axes + 1, axes + 2) or 0 in x.shape[x.ndim - axes - 1 :]:
         raise ShapeError(
             f"{name}(): input of shape {x.shape}, expected {axes + 2} axes (or {axes + 1}, without a batch), none of them empty "
@@ -126,14 +126,14 @@ def _window(
     name: str,
     **more: Any,
 ) -> Window:
-    kernel = numbers(kernel_size, axes, name, "kernel_size", 1)
+    kernel = int_per_axis(kernel_size, axes, name, "kernel_size", 1)
     given = stride if stride is not None and stride not in ((), []) else kernel
-    steps, pads = numbers(given, axes, name, "stride", 1), numbers(padding, axes, name, "padding")
-    spread = numbers(dilation, axes, name, "dilation", 1)
+    steps, pads = int_per_axis(given, axes, name, "stride", 1), int_per_axis(padding, axes, name, "padding")
+    spread = int_per_axis(dilation, axes, name, "dilation", 1)
     if any(2 * p > (k - 1) * d + 1 for p, k, d in zip(pads, kernel, spread, strict=True)):
         raise ArgumentError(f"{name}(): padding={pads} must be at most half of what kernel_size={kernel} spans")
     size = x.shape[x.ndim - axes :]
-    window = _regular(size, kernel, steps, pads, spread, bool(ceil_mode), tuple(more.items()))
+    window = _regular_window(size, kernel, steps, pads, spread, bool(ceil_mode), tuple(more.items()))
     if min(window.out) < 1:
         raise ShapeError(
             f"{name}(): an input of {size} with padding {pads} is smaller than the kernel {kernel} with dilation {spread}: "
@@ -143,7 +143,7 @@ def _window(
 
 
 @functools.lru_cache(1024)
-def _regular(
+def _regular_window(
     size: tuple[int, ...],
     kernel: tuple[int, ...],
     stride: tuple[int, ...],
@@ -198,7 +198,7 @@ def _adaptive(x: Any, axes: int, output_size: Any, name: str) -> Window:
     if len(items) == 1:
         items = items * axes
     sizes = [s if o is None else o for o, s in zip(items, size, strict=False)]
-    out = numbers(sizes, axes, name, "output_size", 1)
+    out = int_per_axis(sizes, axes, name, "output_size", 1)
     return Window(_three(size, 1), _three(out, 1), adaptive=True)
 
 

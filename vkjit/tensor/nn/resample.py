@@ -18,10 +18,10 @@ from ..ops import creation
 from ..ops.copies import contiguous
 from ..ops.gather import index_select
 from ..ops.views import permute, reshape, unsqueeze
-from ..precision import widened
+from ..precision import computed_in_f32
 from ..tensor import Tensor
-from .common import floats, numbers
-from .im2col import columns_of, image_of
+from .common import check_float, int_per_axis
+from .im2col import col2im, im2col
 
 __all__ = ["channel_shuffle", "fold", "interpolate", "pixel_shuffle", "pixel_unshuffle", "unfold"]
 
@@ -34,7 +34,7 @@ def _target_size(x: Tensor, size: Any, scale_factor: Any) -> tuple[tuple[int, ..
     if (size is None) == (scale_factor is None):
         raise ArgumentError("interpolate() takes size or scale_factor, one of them")
     if size is not None:
-        return numbers(size, axes, "interpolate", "size", 1), (None,) * axes
+        return int_per_axis(size, axes, "interpolate", "size", 1), (None,) * axes
     scales = tuple(scale_factor) if isinstance(scale_factor, (tuple, list)) else (scale_factor,) * axes
     if len(scales) != axes or any(not isinstance(s, (int, float)) or s <= 0 for s in scales):
         raise ArgumentError(
@@ -43,7 +43,7 @@ def _target_size(x: Tensor, size: Any, scale_factor: Any) -> tuple[tuple[int, ..
     return tuple(math.floor(n * s) for n, s in zip(x.shape[2:], scales, strict=True)), scales
 
 
-@widened
+@computed_in_f32
 def interpolate(
     x: Any,
     size: int | Sequence[int] | None = None,
@@ -58,7 +58,7 @@ def interpolate(
     (two), or "trilinear" (three). recompute_scale_factor=True uses the ratio of the sizes instead of scale_factor
     itself. align_corners aligns the centers of the corner elements, otherwise their outer edges.
     """
-    floats(x, "interpolate")
+    check_float(x, "interpolate")
     axes = x.ndim - 2
     if mode == "area":
         from . import pool
@@ -172,24 +172,24 @@ def unfold(x: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0, str
     """Extract sliding windows of x (N, C, H, W) as columns (N, C R S, windows): im2col."""
     if x.ndim not in (3, 4):
         raise ShapeError(f"unfold() takes (N, C, H, W) or (C, H, W), found {x.shape}")
-    columns = columns_of(
+    columns = im2col(
         unsqueeze(x, 0) if x.ndim == 3 else x,
-        kernel=numbers(kernel_size, 2, "unfold", "kernel_size", 1),
-        dilation=numbers(dilation, 2, "unfold", "dilation", 1),
-        padding=numbers(padding, 2, "unfold", "padding"),
-        stride=numbers(stride, 2, "unfold", "stride", 1),
+        kernel=int_per_axis(kernel_size, 2, "unfold", "kernel_size", 1),
+        dilation=int_per_axis(dilation, 2, "unfold", "dilation", 1),
+        padding=int_per_axis(padding, 2, "unfold", "padding"),
+        stride=int_per_axis(stride, 2, "unfold", "stride", 1),
     )
     return reshape(columns, columns.shape[1:]) if x.ndim == 3 else columns
 
 
 def fold(x: Tensor, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
     """Sum columns (N, C R S, windows) into images (N, C, *output_size), adding where windows overlap: col2im."""
-    floats(x, "fold")
+    check_float(x, "fold")
     size, kernel = (
-        numbers(v, 2, "fold", n, 1) for v, n in ((output_size, "output_size"), (kernel_size, "kernel_size"))
+        int_per_axis(v, 2, "fold", n, 1) for v, n in ((output_size, "output_size"), (kernel_size, "kernel_size"))
     )
-    spread, steps = numbers(dilation, 2, "fold", "dilation", 1), numbers(stride, 2, "fold", "stride", 1)
-    pads, taps = numbers(padding, 2, "fold", "padding"), math.prod(kernel)
+    spread, steps = int_per_axis(dilation, 2, "fold", "dilation", 1), int_per_axis(stride, 2, "fold", "stride", 1)
+    pads, taps = int_per_axis(padding, 2, "fold", "padding"), math.prod(kernel)
     spans = [n + 2 * p - d * (k - 1) - 1 for n, p, d, k in zip(size, pads, spread, kernel, strict=True)]
     windows = [span // s + 1 for span, s in zip(spans, steps, strict=True)]
     if x.ndim not in (2, 3) or x.shape[-2] % taps or x.shape[-1] != math.prod(windows) or min(windows) < 1:
@@ -197,5 +197,5 @@ def fold(x: Tensor, output_size: Any, kernel_size: Any, dilation: Any = 1, paddi
             f"fold() to {size} with kernel {kernel} takes (N, C * {taps}, {math.prod(windows)}), found {x.shape}"
         )
     columns = unsqueeze(x, 0) if x.ndim == 2 else x
-    image = image_of(columns, size=size, kernel=kernel, dilation=spread, padding=pads, stride=steps)
+    image = col2im(columns, size=size, kernel=kernel, dilation=spread, padding=pads, stride=steps)
     return reshape(image, image.shape[1:]) if x.ndim == 2 else image

@@ -13,15 +13,15 @@ from ..dispatch import operation
 from ..op_cache import whole
 from ..ops.views import axis_of
 from ..tensor import Tensor
-from .common import dense, floats, outer_inner, result, shaped
+from .common import allocate_like, check_float, dense, dense_view, outer_inner
 
 __all__ = ["log_softmax", "softmax", "softmin"]
 
 
 def _run(x: Tensor, axis: int, *, log: bool) -> Tensor:
-    y = result(x.shape, x.dtype, x)
+    y = allocate_like(x.shape, x.dtype, x)
     rows = outer_inner(x.shape, axis) if x.ndim else (1, 1, 1)
-    kernels.softmax(shaped(dense(x), *rows), shaped(y._array, *rows), log=log)
+    kernels.softmax(dense_view(dense(x), *rows), dense_view(y._array, *rows), log=log)
     return y
 
 
@@ -36,9 +36,9 @@ def _log_softmax(x: Tensor, *, axis: int) -> Tensor:
 
 
 def _gradient(g: Tensor, y: Tensor, axis: int, *, log: bool) -> Tensor:
-    z = result(y.shape, y.dtype, y)
+    z = allocate_like(y.shape, y.dtype, y)
     rows = outer_inner(y.shape, axis) if y.ndim else (1, 1, 1)
-    kernels.gradient(shaped(dense(g), *rows), shaped(dense(y), *rows), shaped(z._array, *rows), log=log)
+    kernels.gradient(dense_view(dense(g), *rows), dense_view(dense(y), *rows), dense_view(z._array, *rows), log=log)
     return z
 
 
@@ -50,7 +50,7 @@ def softmax_gradient(g: Tensor, y: Tensor, *, axis: int, log: bool) -> Tensor:
 def _prepared(x: Any, dim: int, dtype: Any, name: str) -> tuple[Tensor, int]:
     if dtype is not None and isinstance(x, Tensor):
         x = x.to(dtype)
-    return floats(x, name), axis_of(dim, max(x.ndim, 1), name)
+    return check_float(x, name), axis_of(dim, max(x.ndim, 1), name)
 
 
 @whole("softmax")

@@ -57,7 +57,7 @@ def _refuse_bool(dtype: DType, name: str) -> DType:
     return dtype
 
 
-@operation("add", repeated=True)
+@operation("add", replayable=True)
 def add(a: Operand, b: Operand, *, alpha: float = 1) -> Tensor:
     """Return a + alpha * b."""
     a, b, dtype = _pair(a, b, "add")
@@ -69,7 +69,7 @@ def add(a: Operand, b: Operand, *, alpha: float = 1) -> Tensor:
     return run_map(functions.add, (a, b), dtype, arithmetic_type(dtype))
 
 
-@operation("sub", repeated=True)
+@operation("sub", replayable=True)
 def sub(a: Operand, b: Operand, *, alpha: float = 1) -> Tensor:
     """Return a - alpha * b."""
     a, b, dtype = _pair(a, b, "sub")
@@ -80,14 +80,14 @@ def sub(a: Operand, b: Operand, *, alpha: float = 1) -> Tensor:
     return run_map(functions.sub, (a, b), dtype, arithmetic_type(dtype))
 
 
-@operation("mul", repeated=True)
+@operation("mul", replayable=True)
 def mul(a: Operand, b: Operand) -> Tensor:
     """Return a * b; for bool, a and b."""
     a, b, dtype = _pair(a, b, "mul")
     return run_map(functions.mul, (a, b), dtype, arithmetic_type(dtype))
 
 
-@operation("true_divide", repeated=True)
+@operation("true_divide", replayable=True)
 def true_divide(a: Operand, b: Operand) -> Tensor:
     """Return a / b; integers give f32."""
     a, b, dtype = _pair(a, b, "div")
@@ -120,7 +120,7 @@ def _binary(name: str, function: Any, meaning: str, *, floats: bool = False) -> 
 
     forward.__name__ = forward.__qualname__ = name
     forward.__doc__ = f"Return {meaning}, elementwise."
-    return operation(name, repeated=True)(forward)
+    return operation(name, replayable=True)(forward)
 
 
 floor_divide = _binary("floor_divide", functions.floordiv, "the quotient rounded down (0 for integers divided by 0)")
@@ -147,7 +147,7 @@ def fmin(a: Operand, b: Operand) -> Tensor:
     return _fmin(a, b) if result_type(a, b).is_float else minimum(a, b)
 
 
-@operation("pow", repeated=True)
+@operation("pow", replayable=True)
 def pow(a: Operand, b: Operand) -> Tensor:
     """Return a ** b.
 
@@ -203,7 +203,7 @@ def _comparison(name: str, function: Any, sign: str) -> Binary:
     forward.__doc__ = (
         f"Return a {sign} b, elementwise, as bool; a scalar outside the type's range is compared by its value."
     )
-    return operation(name, repeated=True)(forward)
+    return operation(name, replayable=True)(forward)
 
 
 eq = _comparison("eq", functions.eq, "==")
@@ -221,7 +221,7 @@ def _logic(name: str, function: Any, meaning: str) -> Binary:
 
     forward.__name__ = forward.__qualname__ = name
     forward.__doc__ = f"Return {meaning}, elementwise, as bool; nonzero numbers count as true."
-    return operation(name, repeated=True)(forward)
+    return operation(name, replayable=True)(forward)
 
 
 logical_and = _logic("logical_and", functions.bitwise_and, "a and b")
@@ -238,7 +238,7 @@ def _bits(name: str, function: Any, sign: str) -> Binary:
 
     forward.__name__ = forward.__qualname__ = name
     forward.__doc__ = f"Return a {sign} b, bitwise."
-    return operation(name, repeated=True)(forward)
+    return operation(name, replayable=True)(forward)
 
 
 bitwise_and = _bits("bitwise_and", functions.bitwise_and, "&")
@@ -259,7 +259,7 @@ def _shift(name: str, kernel: str, sign: str) -> Binary:
     forward.__doc__ = (
         f"Return a {sign} b, bitwise; a negative b, or b >= the bit width, shifts out all bits, as in PyTorch."
     )
-    return operation(name, repeated=True)(forward)
+    return operation(name, replayable=True)(forward)
 
 
 bitwise_left_shift = _shift("bitwise_left_shift", "lshift", "<<")
@@ -284,7 +284,7 @@ def _choice_type(dtype: DType) -> DType:
     return dtype if dtype.kind == "bool" else arithmetic_type(dtype)
 
 
-@operation("where", repeated=True)
+@operation("where", replayable=True)
 def where(condition: Tensor, x: Operand, y: Operand) -> Tensor:
     """Return x where the condition is true, else y. Raises DTypeError if the condition isn't a bool tensor."""
     if not isinstance(condition, Tensor) or condition.dtype.kind != "bool":
@@ -318,7 +318,7 @@ def clamp(x: Tensor, min: Operand = None, max: Operand = None) -> Tensor:
     return clamp_low(x, bounds[0]) if max is None else clamp_high(x, bounds[0])
 
 
-@operation("clamp", repeated=True)
+@operation("clamp", replayable=True)
 def clamp_both(x: Tensor, low: Operand, high: Operand) -> Tensor:
     """Return x limited to [low, high]."""
     dtype = result_type(x, low, high)
@@ -331,7 +331,7 @@ clamp_high = _binary("clamp_high", lang.min, "a limited to at most b")
 clip = clamp
 
 
-@operation("lerp", repeated=True)
+@operation("lerp", replayable=True)
 def lerp(start: Tensor, end: Tensor, weight: Operand) -> Tensor:
     """Return start + weight * (end - start)."""
     dtype = result_type(start, end, operand(weight, "lerp"))

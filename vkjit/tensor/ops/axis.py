@@ -15,9 +15,9 @@ from vkjit.dtypes import DType
 from vkjit.runtime.array import NARROW_LIMIT
 from vkjit.runtime.device import DeviceArray
 from vkjit.runtime.dispatch_cache import renew
-from vkjit.settings import switch
+from vkjit.settings import boolean_setting
 from vkjit.stdlib.index import gather_scatter as kernels
-from vkjit.stdlib.registry import CPU_LOOP, device_class
+from vkjit.stdlib.registry import MAX_CPU_ITERATIONS, device_class
 
 from ..memory import allocate, write_value
 from .broadcast import coalesce
@@ -26,8 +26,8 @@ from .views import reshaped_strides
 
 __all__ = [
     "are_deterministic_algorithms_enabled",
-    "combine_lines",
-    "put_lines",
+    "scatter_assign_along",
+    "scatter_combine_along",
     "three_axes",
     "use_deterministic_algorithms",
 ]
@@ -71,7 +71,7 @@ def three_axes(array: DeviceArray, axis: int) -> DeviceArray:
     return DeviceArray(array.buffer, array.offset, array.dtype, shape, strides)
 
 
-def side_by_side(*arrays: DeviceArray) -> list[DeviceArray]:
+def larger_axis_last(*arrays: DeviceArray) -> list[DeviceArray]:
     """Reverse the axes of (before, along, after) arrays where `before` is the larger of the outer axes and `after` is
     below 32.
 
@@ -93,7 +93,7 @@ def _elements_per_invocation(device: Any) -> int:
     """Return how many elements along the axis one invocation may process per launch."""
     if device.caps.kind == "llvm-cpu":
         return 1 << 20
-    return CPU_LOOP if device_class(device) == "cpu" else 1 << 30
+    return MAX_CPU_ITERATIONS if device_class(device) == "cpu" else 1 << 30
 
 
 def _is_long(positions: DeviceArray) -> bool:
@@ -108,34 +108,36 @@ def _can_number(*arrays: DeviceArray) -> bool:
     Kernels for narrow operands use 32-bit indices, but a broadcast array (stride 0) can be narrow and still have more
     than `NARROW_LIMIT` elements.
     """
-    return math.prod(arrays[0].shape) <= NARROW_LIMIT or not all(array.form.narrow for array in arrays)
+    return math.prod(arrays[0].shape) <= NARROW_LIMIT or not all(array.spec_class.narrow for array in arrays)
 
 
 def _check_bounds(positions: DeviceArray, y: DeviceArray) -> None:
     """Report indices out of range where kernels are checked: on CPUs, and with VKJIT_DEBUG=1."""
-    if device_class(y.device) == "cpu" or switch("VKJIT_DEBUG"):
-        kernels.check_positions(coalesce([positions])[0], y.shape[1])
+    if device_class(y.device) == "cpu" or boolean_setting("VKJIT_DEBUG"):
+        kernels.check_indices(coalesce([positions])[0], y.shape[1])
 
 
-def combine_lines(y: DeviceArray, positions: DeviceArray, values: DeviceArray, combine: Any, compute: DType) -> None:
-    """Update y[a, positions[a, n, b], b] = combine(y[...], values[a, n, b]) for all n in order, computed in `compute`."""
-    if 0 in positions.shape:
+def scatter_combine_along(
+    y: DeviceArray, indices: DeviceArray, values: DeviceArray, combine: Any, compute: DType
+) -> None:
+    """Update y[a, indices[a, n, b], b] = combine(y[...], values[a, n, b]) for all n in order, computed in `compute`."""
+    if 0 in indices.shape:
         return
-    _check_bounds(positions, y)
+    _check_bounds(indices, y)
     atomic = combine is kernels.add and y.dtype is values.dtype and _adds_atomically(y)
-    if atomic and _is_long(positions) and _can_number(positions, values, y):
-        kernels.scatter_atomic(positions, values, y)
+    if atomic and _is_long(indices) and _can_number(indices, values, y):
+        kernels.scatter_atomic(indices, values, y)
         return
-    limit, count = _elements_per_invocation(y.device), positions.shape[1]
-    if y.device.caps.kind == "llvm-cpu" and positions.shape[0] * positions.shape[2] == 1:
-        kernels.scatter_line(_as_vector(positions), _as_vector(values), _as_vector(y), combine, compute)
+    limit, count = _elements_per_invocation(y.device), indices.shape[1]
+    if y.device.caps.kind == "llvm-cpu" and indices.shape[0] * indices.shape[2] == 1:
+        kernels.scatter_combine_vector(_as_vector(indices), _as_vector(values), _as_vector(y), combine, compute)
         return
-    positions, values, y = side_by_side(positions, values, y)
-    few = y.device.caps.kind == "llvm-cpu" and positions.shape[0] * positions.shape[2] < 8
-    run = kernels.scatter_alone if few else kernels.scatter_add
+    indices, values, y = larger_axis_last(indices, values, y)
+    few = y.device.caps.kind == "llvm-cpu" and indices.shape[0] * indices.shape[2] < 8
+    run = kernels.scatter_combine_serial if few else kernels.scatter_combine
     for start in range(0, count, limit):
         stop = min(start + limit, count)
-        run(_launch_grid(values), positions, values, y, start, stop, combine, compute)
+        run(_launch_grid(values), indices, values, y, start, stop, combine, compute)
 
 
 def _as_vector(array: DeviceArray) -> DeviceArray:
@@ -148,19 +150,19 @@ def _adds_atomically(y: DeviceArray) -> bool:
     return is_integer or (y.dtype is dtypes.f32 and not _order.fixed)
 
 
-def put_lines(y: DeviceArray, positions: DeviceArray, values: DeviceArray) -> None:
-    """Set y[a, positions[a, n, b], b] = values[a, n, b]; of several writes to one element the last wins."""
-    if 0 in positions.shape:
+def scatter_assign_along(y: DeviceArray, indices: DeviceArray, values: DeviceArray) -> None:
+    """Set y[a, indices[a, n, b], b] = values[a, n, b]; of several writes to one element the last wins."""
+    if 0 in indices.shape:
         return
-    _check_bounds(positions, y)
-    limit, count = _elements_per_invocation(y.device), positions.shape[1]
-    if _is_long(positions) and count < 2**31 and _can_number(positions):
-        shape = (positions.shape[0], y.shape[1], positions.shape[2])
+    _check_bounds(indices, y)
+    limit, count = _elements_per_invocation(y.device), indices.shape[1]
+    if _is_long(indices) and count < 2**31 and _can_number(indices):
+        shape = (indices.shape[0], y.shape[1], indices.shape[2])
         last = allocate(shape, dtypes.i32, y.device)
         write_value(last, -1)
-        kernels.scatter_winners(positions, last)
-        kernels.scatter_last(last, values, y)
+        kernels.scatter_last_writer(indices, last)
+        kernels.assign_last_writer(last, values, y)
         return
-    positions, values, y = side_by_side(positions, values, y)
+    indices, values, y = larger_axis_last(indices, values, y)
     for start in range(0, count, limit):
-        kernels.scatter_put(_launch_grid(values), positions, values, y, start, min(start + limit, count))
+        kernels.scatter_assign(_launch_grid(values), indices, values, y, start, min(start + limit, count))

@@ -43,12 +43,12 @@ def _write_values(out: Tensor, flags: Tensor, x: Tensor, starts: Tensor) -> None
 
 
 def _write_indices(out: Tensor, flags: Tensor, starts: Tensor) -> None:
-    kernels.write_places(flags._array, starts._array, out._array)
+    kernels.write_indices(flags._array, starts._array, out._array)
 
 
-@whole("starts_of_segments")
+@whole("segment_offsets")
 def _segments(flags: Tensor) -> Tensor:
-    return Tensor(kernels.starts_of_segments(flags._array))
+    return Tensor(kernels.segment_offsets(flags._array))
 
 
 def _segment_starts(flags: Tensor) -> tuple[Tensor, int]:
@@ -65,7 +65,7 @@ def _flat(x: Tensor) -> Tensor:
     return reshape(x, (x.numel(),))
 
 
-def places_of(flags: Tensor) -> Tensor:
+def nonzero_indices(flags: Tensor) -> Tensor:
     """Return the C-order indices of nonzero elements (i64); the host waits for their count."""
     dense = contiguous(_flat(flags.detach()))
     starts, count = _segment_starts(dense)
@@ -79,7 +79,7 @@ def nonzero(x: Tensor, *, as_tuple: bool = False) -> Any:
     """Return the indices of nonzero elements, one row each (`as_tuple`: one vector per axis); the host waits for their
     count.
     """
-    linear: Any = places_of(x)
+    linear: Any = nonzero_indices(x)
     shape = x.shape if x.ndim or not as_tuple else (1,)
     if len(shape) == 1:
         return (linear,) if as_tuple else unsqueeze(linear, 1)
@@ -89,7 +89,7 @@ def nonzero(x: Tensor, *, as_tuple: bool = False) -> Any:
             creation.upload(np.array(sizes, np.int64), dtypes.i64, x.device)._array
             for sizes in ([math.prod(shape[axis + 1 :]) for axis in range(len(shape))], shape)
         )
-        kernels.coordinates(linear._array, inner, extents, indices._array, x.numel() < 2**32)
+        kernels.unravel(linear._array, inner, extents, indices._array, x.numel() < 2**32)
     return unbind(indices, 1) if as_tuple else indices
 
 

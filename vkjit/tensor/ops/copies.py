@@ -12,10 +12,10 @@ from vkjit.dtypes import DType
 from vkjit.errors import ArgumentError, ShapeError
 from vkjit.runtime.device import Device, DeviceArray
 from vkjit.stdlib.elementwise import functions
-from vkjit.stdlib.elementwise.transpose import transposed_copy
+from vkjit.stdlib.elementwise.transpose import try_transposing_copy
 from vkjit.stdlib.registry import device_class
-from vkjit.stdlib.rows.cat import join
-from vkjit.stdlib.rows.copy_vec4 import backwards
+from vkjit.stdlib.rows.cat import cat_pair
+from vkjit.stdlib.rows.copy_vec4 import copy_reversed
 
 from ..dispatch import operation, run_in_place
 from ..memory import allocate
@@ -71,7 +71,7 @@ def _copied_transposed(source: DeviceArray, target: DeviceArray) -> bool:
         return False
     source, target = broadcast.coalesce([source, target])
     shape, last = source.shape, len(source.shape) - 1
-    if last == 1 and backwards(source, target):
+    if last == 1 and copy_reversed(source, target):
         return True
     if last not in (1, 2) or target.strides[last] != 1 or 1 in (source.strides[last], *target.strides[:last]):
         return False
@@ -85,10 +85,10 @@ def _copied_transposed(source: DeviceArray, target: DeviceArray) -> bool:
         extents, strides = zip(*([(1, 0)] * (3 - len(axes)) + axes), strict=True)
         return DeviceArray(array.buffer, array.offset, array.dtype, extents, strides)
 
-    return transposed_copy(squares(source), squares(target))
+    return try_transposing_copy(squares(source), squares(target))
 
 
-@operation("clone", repeated=True)
+@operation("clone", replayable=True)
 def clone(x: Tensor) -> Tensor:
     """Return a contiguous copy."""
     out = allocate(x.shape, x.dtype, x.device)
@@ -101,7 +101,7 @@ def contiguous(x: Tensor) -> Tensor:
     return x if x.is_contiguous() else clone(x)
 
 
-@operation("cast", repeated=True)
+@operation("cast", replayable=True)
 def _cast(x: Tensor, *, dtype: DType) -> Tensor:
     out = allocate(x.shape, dtype, x.device)
     copy_values(x._array, out)
@@ -224,7 +224,7 @@ def _joined_on_gpu(parts: Sequence[DeviceArray], out: DeviceArray, dim: int) -> 
         if strides is None:
             return False
         matrices.append(DeviceArray(x.buffer, x.offset, x.dtype, shape, strides))
-    join(*matrices)
+    cat_pair(*matrices)
     return True
 
 

@@ -19,7 +19,7 @@ from vkjit.backends.selection import device as open_device
 from vkjit.dtypes import DType
 from vkjit.errors import ArgumentError, DTypeError, OutOfMemoryError
 from vkjit.launch.bind import poison
-from vkjit.settings import switch
+from vkjit.settings import boolean_setting
 
 from ..memory import allocate, to_storage, write_value
 from ..tensor import Tensor, as_shape
@@ -69,7 +69,7 @@ def as_dtype(spec: Any) -> DType:
 def empty(*shape: Any, dtype: Any = dtypes.f32, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
     """Return an uninitialized tensor: `vk.empty(2, 3)`. With VKJIT_DEBUG=1 floats are NaN."""
     array = allocate(as_shape(shape), as_dtype(dtype), open_device(device))
-    if switch("VKJIT_DEBUG"):
+    if boolean_setting("VKJIT_DEBUG"):
         poison(array)
     tensor = Tensor(array)
     return tensor.requires_grad_() if requires_grad else tensor

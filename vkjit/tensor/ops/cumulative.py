@@ -19,30 +19,30 @@ from vkjit.stdlib.scan_sort import scan as kernels, scan_tiles as tiles
 from ..dispatch import operation
 from ..memory import allocate
 from ..op_cache import whole
-from ..precision import widened
+from ..precision import computed_in_f32
 from ..tensor import Tensor
 from . import creation, elementwise_launch, reduction_launch, views
 from .axis import three_axes
 from .copies import cat, copy_values, fill_values
 from .elementwise_launch import arithmetic_type
 from .gather import gather
-from .reduction_launch import _wide, line_limit, reduce_axes
-from .reductions import Extreme
+from .reduction_launch import _grid_order, reduce_axes, row_limit
+from .reductions import MinMax
 from .views import axis_of, narrow, reshaped_strides
 
 __all__ = [
     "cummax", "cummin", "cumprod", "cumsum", "cumulative_trapezoid", "diff", "logcumsumexp", "trapezoid", "trapz",
 ]  # fmt: skip
 
-MOST = 1024
+MAX_SEGMENT = 1024
 """Longest segment that one invocation scans; longer rows are split."""
 
-SIDE = 128
+ROW_INVOCATIONS = 128
 """Invocations of a GPU workgroup that scan a contiguous row together."""
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class ScanOp:
     """A scan operator: combine function, identity, subgroup collective, and the reducer for segment totals."""
 
     combine: Any
@@ -51,19 +51,19 @@ class Running:
     reducer: Any = None
 
 
-SUM = Running(kernels.add, 0, "add", reduction_launch.SUM)
-PRODUCT = Running(kernels.multiply, 1, "mul", reduction_launch.PRODUCT)
-LOG_SUM = Running(kernels.log_add, -math.inf)
+SUM = ScanOp(kernels.add, 0, "add", reduction_launch.SUM)
+PRODUCT = ScanOp(kernels.multiply, 1, "mul", reduction_launch.PRODUCT)
+LOG_SUM = ScanOp(kernels.log_add, -math.inf)
 
 
-def _last(array: DeviceArray) -> DeviceArray:
+def _axis_last(array: DeviceArray) -> DeviceArray:
     """View (before, along, after) as (before, after, along)."""
     (a, r, b), (p, q, s) = array.shape, array.strides
     return DeviceArray(array.buffer, array.offset, array.dtype, (a, b, r), (p, s, q))
 
 
 def _launch(
-    how: Running, x: DeviceArray, ends: DeviceArray, y: DeviceArray, accumulate: DType, *, seeded: bool = False
+    how: ScanOp, x: DeviceArray, ends: DeviceArray, y: DeviceArray, accumulate: DType, *, seeded: bool = False
 ) -> None:
     """Scan rows (a, b, r) and store each row's total in `ends`.
 
@@ -73,27 +73,27 @@ def _launch(
     options = (how.combine, start, accumulate, seeded)
     is_contiguous = x.strides[2] == 1 and x.shape[2] >= 32
     if is_contiguous and x.device.caps.kind == "llvm-cpu":
-        kernels.running_four(*_wide(x, ends, y), *options)
+        kernels.cumulative_rows_vec4(*_grid_order(x, ends, y), *options)
     elif is_contiguous and how.collective and device_class(x.device) == "gpu":
-        run = kernels.running_rows(how.collective, SIDE, x.device.caps.subgroup_size)
-        run(x, ends, y, *options, min(line_limit(x), MOST))
+        run = kernels.cumulative_per_workgroup(how.collective, ROW_INVOCATIONS, x.device.caps.subgroup_size)
+        run(x, ends, y, *options, min(row_limit(x), MAX_SEGMENT))
     else:
-        kernels.running(*_wide(x, ends, y), *options, min(line_limit(x), MOST))
+        kernels.cumulative(*_grid_order(x, ends, y), *options, min(row_limit(x), MAX_SEGMENT))
 
 
-def _running(how: Running, x: DeviceArray, y: DeviceArray, accumulate: DType) -> None:
+def _scan(how: ScanOp, x: DeviceArray, y: DeviceArray, accumulate: DType) -> None:
     """Scan the rows of (a, b, r); long rows are split into segments, each starting from the preceding total."""
     a, b, n = x.shape
-    if n <= MOST:
+    if n <= MAX_SEGMENT:
         _launch(how, x, allocate((a, b), accumulate, x.device), y, accumulate)
         return
     if how.collective and (lines := _as_tiled(x, y)) is not None:
-        _running_in_tiles(how, *lines, accumulate)
+        _scan_in_tiles(how, *lines, accumulate)
         return
     fewer = 0 if a <= b else 1
     for i in range(x.shape[fewer]):
-        run = _running_long if how.reducer is None else _running_from_sums
-        run(how, _without(x, fewer, i), _without(y, fewer, i), accumulate)
+        run = _scan_long if how.reducer is None else _scan_from_totals
+        run(how, _slice_at(x, fewer, i), _slice_at(y, fewer, i), accumulate)
 
 
 def _as_tiled(x: DeviceArray, y: DeviceArray) -> tuple[DeviceArray, DeviceArray] | None:
@@ -114,19 +114,19 @@ def _as_tiled(x: DeviceArray, y: DeviceArray) -> tuple[DeviceArray, DeviceArray]
     return first, second
 
 
-def _running_in_tiles(how: Running, x: DeviceArray, y: DeviceArray, accumulate: DType) -> None:
+def _scan_in_tiles(how: ScanOp, x: DeviceArray, y: DeviceArray, accumulate: DType) -> None:
     """Scan in three passes: reduce each tile, scan the tile totals, then scan each tile from its prefix."""
     lines, n = x.shape
     count, size = -(-n // tiles.TILE), x.device.caps.subgroup_size
     start = how.start if accumulate.is_float else int(how.start)
     before = allocate((lines, count), accumulate, x.device)
     totals = allocate((lines, count), accumulate, x.device)
-    tiles.totals_of_tiles(how.collective)(x, totals, how.combine, start)
-    tiles.before_tiles(how.collective)(totals, before, how.combine, start)
-    tiles.running_tiles(how.collective, size)(x, before, y, how.combine, start)
+    tiles.tile_totals(how.collective)(x, totals, how.combine, start)
+    tiles.tile_prefixes(how.collective)(totals, before, how.combine, start)
+    tiles.scan_tiles(how.collective, size)(x, before, y, how.combine, start)
 
 
-def _running_from_sums(how: Running, x: DeviceArray, y: DeviceArray, accumulate: DType) -> None:
+def _scan_from_totals(how: ScanOp, x: DeviceArray, y: DeviceArray, accumulate: DType) -> None:
     """Scan in three passes: reduce the segments, scan their totals, then scan each segment from its prefix.
 
     The output is written only once.
@@ -140,7 +140,7 @@ def _running_from_sums(how: Running, x: DeviceArray, y: DeviceArray, accumulate:
         for place, count in ((0, 1), (1, whole))
     )
     fill_values(Tensor(first), how.start)
-    _running(how, _as_lines(totals), _as_lines(later), accumulate)
+    _scan(how, _as_lines(totals), _as_lines(later), accumulate)
     for begin, count, length in ((0, whole, size), (whole, 1, rest)):
         if length:
             offset = begin * accumulate.itemsize
@@ -154,7 +154,7 @@ def _as_lines(array: DeviceArray) -> DeviceArray:
     return DeviceArray(array.buffer, array.offset, array.dtype, (1, *array.shape), (0, *array.strides))
 
 
-def _without(array: DeviceArray, axis: int, i: int) -> DeviceArray:
+def _slice_at(array: DeviceArray, axis: int, i: int) -> DeviceArray:
     """Return the slice at index i of an axis of a 3-d array, without that axis."""
     offset = array.offset + i * array.strides[axis] * array.dtype.itemsize
     shape, strides = (tuple(v for n, v in enumerate(w) if n != axis) for w in (array.shape, array.strides))
@@ -170,11 +170,11 @@ def _segments(array: DeviceArray, start: int, count: int, size: int) -> DeviceAr
 
 def _cut(n: int) -> tuple[int, int, int]:
     """Return the segment size, the number of full segments, and the remainder."""
-    size = min(MOST, max(32, math.isqrt(n)))
+    size = min(MAX_SEGMENT, max(32, math.isqrt(n)))
     return (size, *divmod(n, size))
 
 
-def _running_long(how: Running, x: DeviceArray, y: DeviceArray, accumulate: DType) -> None:
+def _scan_long(how: ScanOp, x: DeviceArray, y: DeviceArray, accumulate: DType) -> None:
     lines, n = x.shape
     size, whole, rest = _cut(n)
     ends = allocate((lines, whole), accumulate, x.device)
@@ -187,7 +187,7 @@ def _running_long(how: Running, x: DeviceArray, y: DeviceArray, accumulate: DTyp
     before = allocate((lines, whole), accumulate, x.device)
     shape = (1, lines, whole)
     source, target = (DeviceArray(e.buffer, e.offset, e.dtype, shape, (0, whole, 1)) for e in (ends, before))
-    _running(how, source, target, accumulate)
+    _scan(how, source, target, accumulate)
     copy_values(_segments(wide, 0, 1, size), _segments(y, 0, 1, size))
     for start, count, length, first in ((size, whole - 1, size, 0), (whole * size, 1, rest, whole - 1)):
         if not count or not length:
@@ -200,10 +200,10 @@ def _running_long(how: Running, x: DeviceArray, y: DeviceArray, accumulate: DTyp
         )
 
 
-def _run(how: Running, x: Tensor, dim: int, dtype: DType) -> Tensor:
+def _run(how: ScanOp, x: Tensor, dim: int, dtype: DType) -> Tensor:
     out = allocate(x.shape, dtype, x.device)
     if 0 not in x.shape:
-        _running(how, _last(three_axes(x._array, dim)), _last(three_axes(out, dim)), arithmetic_type(dtype))
+        _scan(how, _axis_last(three_axes(x._array, dim)), _axis_last(three_axes(out, dim)), arithmetic_type(dtype))
     return Tensor(out)
 
 
@@ -253,37 +253,37 @@ def logcumsumexp(x: Tensor, dim: int) -> Tensor:
 # -- cumulative min/max
 
 
-def _walk_extremes(takes: Any, x: DeviceArray, positions: DeviceArray, y: DeviceArray, where: DeviceArray) -> None:
+def _scan_min_max(takes: Any, x: DeviceArray, positions: DeviceArray, y: DeviceArray, where: DeviceArray) -> None:
     """Compute the cumulative min/max of (a, b, r) and their indices; `positions` holds the index of each element."""
     a, b, n = x.shape
     options = (takes, arithmetic_type(x.dtype))
-    limit = min(line_limit(x), MOST)
-    if n <= MOST:
+    limit = min(row_limit(x), MAX_SEGMENT)
+    if n <= MAX_SEGMENT:
         ends, end_indices = (allocate((a, b), d, x.device) for d in (x.dtype, dtypes.i64))
-        kernels.running_extremes(x, positions, ends, end_indices, y, where, *options, limit)
+        kernels.cumulative_extremes(x, positions, ends, end_indices, y, where, *options, limit)
         return
     for i in range(a):
-        parts = [_without(array, 0, i) for array in (x, positions, y, where)]
-        _extremes_long(takes, *parts)
+        parts = [_slice_at(array, 0, i) for array in (x, positions, y, where)]
+        _scan_min_max_long(takes, *parts)
 
 
-def _extremes_long(takes: Any, x: DeviceArray, positions: DeviceArray, y: DeviceArray, where: DeviceArray) -> None:
+def _scan_min_max_long(takes: Any, x: DeviceArray, positions: DeviceArray, y: DeviceArray, where: DeviceArray) -> None:
     lines, n = x.shape
     size, whole, rest = _cut(n)
     options = (takes, arithmetic_type(x.dtype))
-    limit = min(line_limit(x), MOST)
+    limit = min(row_limit(x), MAX_SEGMENT)
     ends, before = (allocate((lines, whole), x.dtype, x.device) for _ in range(2))
     end_indices, earlier_indices = (allocate((lines, whole), dtypes.i64, x.device) for _ in range(2))
     spare, unused = (allocate((lines, 1), d, x.device) for d in (x.dtype, dtypes.i64))
     for begin, count, length, e, p in ((0, whole, size, ends, end_indices), (whole * size, 1, rest, spare, unused)):
         if length:
             parts = [_segments(array, begin, count, length) for array in (x, positions, y, where)]
-            kernels.running_extremes(*parts[:2], e, p, *parts[2:], *options, limit)
+            kernels.cumulative_extremes(*parts[:2], e, p, *parts[2:], *options, limit)
     rows = [
         DeviceArray(e.buffer, 0, e.dtype, (1, lines, whole), (0, whole, 1))
         for e in (ends, end_indices, before, earlier_indices)
     ]
-    _walk_extremes(takes, *rows)
+    _scan_min_max(takes, *rows)
     for begin, count, length, first in ((size, whole - 1, size, 0), (whole * size, 1, rest, whole - 1)):
         if not count or not length:
             continue
@@ -291,13 +291,15 @@ def _extremes_long(takes: Any, x: DeviceArray, positions: DeviceArray, y: Device
             DeviceArray(e.buffer, first * e.dtype.itemsize, e.dtype, (lines, count), (whole, 1))
             for e in (before, earlier_indices)
         ]
-        kernels.with_before(*heads, *(_segments(array, begin, count, length) for array in (y, where)), *options)
+        kernels.apply_prefix_extremes(
+            *heads, *(_segments(array, begin, count, length) for array in (y, where)), *options
+        )
 
 
-def _extremes(x: Tensor, dim: int, name: str, takes: Any) -> Extreme:
+def _cumulative_min_max(x: Tensor, dim: int, name: str, takes: Any) -> MinMax:
     if x.ndim == 0:
         axis_of(dim, 1, name)
-        return Extreme(x.clone(), creation.zeros((), dtype=dtypes.i64, device=x.device))
+        return MinMax(x.clone(), creation.zeros((), dtype=dtypes.i64, device=x.device))
     axis = axis_of(dim, x.ndim, name)
     index_array = allocate(x.shape, dtypes.i64, x.device)
     values = allocate(x.shape, x.dtype, x.device)
@@ -307,35 +309,35 @@ def _extremes(x: Tensor, dim: int, name: str, takes: Any) -> Extreme:
         wide = views.expand(
             Tensor(DeviceArray(positions.buffer, 0, positions.dtype, shape, contiguous_strides(shape))), x.shape
         )
-        parts = [_last(three_axes(a, axis)) for a in (x._array, wide.contiguous()._array, values, index_array)]
-        _walk_extremes(takes, *parts)
+        parts = [_axis_last(three_axes(a, axis)) for a in (x._array, wide.contiguous()._array, values, index_array)]
+        _scan_min_max(takes, *parts)
     indices = Tensor(index_array)
-    return Extreme(gather(x, axis, indices) if x.requires_grad and x.numel() else Tensor(values), indices)
+    return MinMax(gather(x, axis, indices) if x.requires_grad and x.numel() else Tensor(values), indices)
 
 
 @whole("cummax")
-def cummax(x: Tensor, dim: int) -> Extreme:
+def cummax(x: Tensor, dim: int) -> MinMax:
     """Return (values, indices) of the cumulative maximum along an axis.
 
     Of equal elements the last index is returned. NaN propagates.
     """
-    return _extremes(x, dim, "cummax", kernels.larger)
+    return _cumulative_min_max(x, dim, "cummax", kernels.replaces_maximum)
 
 
 @whole("cummin")
-def cummin(x: Tensor, dim: int) -> Extreme:
+def cummin(x: Tensor, dim: int) -> MinMax:
     """Return (values, indices) of the cumulative minimum along an axis.
 
     Of equal elements the last index is returned. NaN propagates.
     """
-    return _extremes(x, dim, "cummin", kernels.smaller)
+    return _cumulative_min_max(x, dim, "cummin", kernels.replaces_minimum)
 
 
 # -- differences and integrals
 
 
 @whole("diff")
-@widened
+@computed_in_f32
 def diff(x: Any, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None) -> Tensor:
     """Return the n-th differences of adjacent elements along an axis; for bool, True where they differ."""
     if x.ndim == 0:
@@ -368,7 +370,7 @@ def _areas(name: str, y: Any, x: Any, dx: Any, dim: int) -> Tensor:
     return middle * diff(x, dim=along) * 0.5
 
 
-@widened
+@computed_in_f32
 def trapezoid(y: Any, x: Any = None, *, dx: Any = 1, dim: int = -1) -> Tensor:
     """Integrate y along an axis by the trapezoidal rule, sampled at x or at spacing `dx`."""
     if x is not None and dx != 1:
@@ -376,7 +378,7 @@ def trapezoid(y: Any, x: Any = None, *, dx: Any = 1, dim: int = -1) -> Tensor:
     return _areas("trapezoid", y, x, dx, dim).sum(dim)
 
 
-@widened
+@computed_in_f32
 def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = 1, dim: int = -1) -> Tensor:
     """Return the cumulative integral of y along an axis by the trapezoidal rule, sampled at x or at spacing `dx`."""
     if x is not None and dx != 1:

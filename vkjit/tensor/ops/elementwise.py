@@ -94,7 +94,7 @@ def _floats(name: str, function: Any, meaning: str) -> Unary:
 
     forward.__name__ = forward.__qualname__ = name
     forward.__doc__ = f"Return {meaning}, elementwise; integers give f32."
-    return operation(name, repeated=True)(forward)
+    return operation(name, replayable=True)(forward)
 
 
 exp = _floats("exp", lang.exp, "e ** x")
@@ -137,7 +137,7 @@ def _same(name: str, function: Any, meaning: str, *, integers: bool = True) -> U
 
     forward.__name__ = forward.__qualname__ = name
     forward.__doc__ = f"Return {meaning}, elementwise, in x's type."
-    return operation(name, repeated=True)(forward)
+    return operation(name, replayable=True)(forward)
 
 
 neg = _same("neg", functions.neg, "-x")
@@ -169,7 +169,7 @@ def round(x: Tensor, *, decimals: int = 0) -> Tensor:
     return _round(x * scale) / scale if decimals > 0 else _round(x / scale) * scale
 
 
-@operation("abs", repeated=True)
+@operation("abs", replayable=True)
 def abs(x: Tensor) -> Tensor:
     """Return the absolute value, elementwise; unsigned integers are copied."""
     dtype = checked(x, "abs").dtype
@@ -186,7 +186,7 @@ def _predicate(name: str, function: Any, meaning: str) -> Unary:
 
     forward.__name__ = forward.__qualname__ = name
     forward.__doc__ = f"Return a bool tensor that is True where {meaning}, elementwise."
-    return operation(name, repeated=True)(forward)
+    return operation(name, replayable=True)(forward)
 
 
 isnan = _predicate("isnan", lang.isnan, "x is NaN")
@@ -194,13 +194,13 @@ isinf = _predicate("isinf", lang.isinf, "x is infinite")
 isfinite = _predicate("isfinite", lang.isfinite, "x is neither NaN nor infinite")
 
 
-@operation("logical_not", repeated=True)
+@operation("logical_not", replayable=True)
 def logical_not(x: Tensor) -> Tensor:
     """Return a bool tensor that is True where x is 0 or False, elementwise."""
     return run_map(functions.logical_not, (x,), dtypes.boolean, arithmetic_type(checked(x, "logical_not").dtype))
 
 
-@operation("bitwise_not", repeated=True)
+@operation("bitwise_not", replayable=True)
 def bitwise_not(x: Tensor) -> Tensor:
     """Return the bitwise complement of integers, or the logical negation of bool, elementwise."""
     dtype = checked(x, "bitwise_not").dtype
@@ -217,7 +217,7 @@ def frac(x: Tensor) -> Tensor:
 # -- activations with parameters
 
 
-@operation("gelu", repeated=True)
+@operation("gelu", replayable=True)
 def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
     """Return x times the standard normal CDF at x; `approximate="tanh"` selects the tanh approximation."""
     if approximate not in ("none", "tanh"):
@@ -227,7 +227,7 @@ def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
     return run_map(function, (x,), result, arithmetic_type(result))
 
 
-@operation("softplus", repeated=True)
+@operation("softplus", replayable=True)
 def softplus(x: Tensor, *, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """Return log(1 + exp(beta * x)) / beta; x itself where beta * x exceeds `threshold`."""
     result = float_type(checked(x, "softplus").dtype)
@@ -236,14 +236,14 @@ def softplus(x: Tensor, *, beta: float = 1.0, threshold: float = 20.0) -> Tensor
     )
 
 
-@operation("elu", repeated=True)
+@operation("elu", replayable=True)
 def elu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
     """Return x where it is positive, else alpha * (exp(x) - 1)."""
     result = float_type(checked(x, "elu").dtype)
     return run_map(functions.elu, (x, alpha), result, arithmetic_type(result))
 
 
-@operation("leaky_relu", repeated=True)
+@operation("leaky_relu", replayable=True)
 def leaky_relu(x: Tensor, *, negative_slope: float = 0.01) -> Tensor:
     """Return x where it is positive, else negative_slope * x."""
     result = float_type(checked(x, "leaky_relu").dtype)
@@ -264,7 +264,7 @@ def _gradient(name: str, function: Any) -> Callable[[Tensor, Tensor], Tensor]:
 
     forward.__name__ = forward.__qualname__ = name
     forward.__doc__ = "Return an activation's input gradient, given that of its result, and its input or result."
-    return operation(name, repeated=True)(forward)
+    return operation(name, replayable=True)(forward)
 
 
 relu_grad = _gradient("relu_grad", functions.relu_grad)
@@ -275,7 +275,7 @@ gelu_erf_grad = _gradient("gelu_erf_grad", functions.gelu_erf_grad)
 gelu_tanh_grad = _gradient("gelu_tanh_grad", functions.gelu_tanh_grad)
 
 
-@operation("leaky_relu_grad", repeated=True)
+@operation("leaky_relu_grad", replayable=True)
 def leaky_relu_grad(gradient: Tensor, x: Tensor, *, negative_slope: float) -> Tensor:
     """Return the gradient with respect to the input of leaky_relu."""
     compute = arithmetic_type(gradient.dtype)

@@ -178,8 +178,8 @@ def _launch(function: Any, operands: Sequence[Any], out: DeviceArray, compute: D
         dtype = first if first and position == 0 else compute
         lifted[position] = creation.full((), operands[position], dtype=dtype, device=out.device)
         return _launch(function, lifted, out, compute, first)
-    if count >= WIDE and len(target.shape) == 1:
-        if pattern in fours.FORMS and _in_vec4(pattern, function, values, target, first or compute, compute):
+    if count >= MIN_WIDE_ELEMENTS and len(target.shape) == 1:
+        if pattern in fours.KERNELS and _in_vec4(pattern, function, values, target, first or compute, compute):
             return None
         if pattern in _WIDE_PATTERNS and _widen(function, values, target, compute):
             return None
@@ -214,7 +214,7 @@ _PATTERNS: dict[tuple[type, ...], str] = {}
 
 _WIDE_PATTERNS = frozenset({"t", "tt", "ts"})
 
-WIDE = 2048
+MIN_WIDE_ELEMENTS = 2048
 """Minimum number of elements for reading and writing contiguous arrays in 64-bit words or vec4 groups."""
 
 
@@ -237,10 +237,10 @@ def _widen(function: Any, values: list[Any], target: DeviceArray, compute: DType
     words = target.shape[0] // lanes
     types = [a.dtype for a in arrays]
     if len(values) == len(arrays):  # one of the values is a scalar
-        kernel = kernels.wide2_right(scalar_type(compute), *types)
+        kernel = kernels.map2_right_packed(scalar_type(compute), *types)
         kernel(_as_words(arrays[0], words), values[1], _as_words(target, words), function, compute)
     else:
-        kernel = kernels.wide2(*types) if len(arrays) == 3 else kernels.wide1(*types)
+        kernel = kernels.map2_packed(*types) if len(arrays) == 3 else kernels.map1_packed(*types)
         kernel(*[_as_words(a, words) for a in arrays], function, compute)
     remaining = target.shape[0] - words * lanes
     if remaining:
@@ -261,9 +261,9 @@ def _in_vec4(pattern: str, function: Any, values: list[Any], target: DeviceArray
     if any(array.strides != (1,) or array.offset % 4 for array in arrays):
         return False
     types = [array.dtype for array in arrays]
-    size = fours.together(*types)
+    size = fours.elements_per_invocation(*types)
     count = target.shape[0] // size
-    kernel = fours.FORMS[pattern](*([scalar_type(compute)] if "s" in pattern else []), *types, size)
+    kernel = fours.KERNELS[pattern](*([scalar_type(compute)] if "s" in pattern else []), *types, size)
     views = [_groups(value, count, size) if isinstance(value, DeviceArray) else value for value in (*values, target)]
     computed = (compute,) if len(pattern) < 3 else (first, compute)
     kernel(*views, count, function, *computed)
@@ -284,18 +284,23 @@ def _rows_in_vec4(function: Any, values: list[DeviceArray], target: DeviceArray,
     if remainder or count < fours.GROUP // 2 or not _prefers_vec4(target.device):
         return False
     arrays = (*values, target)
-    if any(a.strides[1] != 1 or fours.held_in_words(a.dtype) for a in arrays):
+    if any(a.strides[1] != 1 or fours.is_packed(a.dtype) for a in arrays):
         return False
-    fours.fours2_rows(*[a.dtype for a in arrays])(*arrays, count, function, compute)
+    fours.map2_rows_vec4(*[a.dtype for a in arrays])(*arrays, count, function, compute)
     return True
 
 
 def fill_array(target: DeviceArray, kind: DType, value: Any) -> None:
     """Write a scalar of type `kind` to all elements of a coalesced array."""
-    if target.strides == (1,) and target.shape[0] >= WIDE and _prefers_vec4(target.device) and not target.offset % 4:
-        size = fours.together(target.dtype)
+    if (
+        target.strides == (1,)
+        and target.shape[0] >= MIN_WIDE_ELEMENTS
+        and _prefers_vec4(target.device)
+        and not target.offset % 4
+    ):
+        size = fours.elements_per_invocation(target.dtype)
         count = target.shape[0] // size
-        fours.fours0(kind, target.dtype, size)(value, _groups(target, count, size), count)
+        fours.fill_vec(kind, target.dtype, size)(value, _groups(target, count, size), count)
         if target.shape[0] % size == 0:
             return
         target = _tail(target, target.shape[0] % size)
@@ -308,8 +313,8 @@ def _prefers_vec4(device: Device) -> bool:
 
 def _groups(array: DeviceArray, count: int, size: int) -> DeviceArray:
     """View the first `count` groups of `size` elements of an array; one- and two-byte elements become 32-bit words."""
-    dtype = dtypes.u32 if fours.held_in_words(array.dtype) else array.dtype
-    return DeviceArray(array.buffer, array.offset, dtype, (count * size // fours.in_words(array.dtype),), (1,))
+    dtype = dtypes.u32 if fours.is_packed(array.dtype) else array.dtype
+    return DeviceArray(array.buffer, array.offset, dtype, (count * size // fours.elements_per_word(array.dtype),), (1,))
 
 
 def _as_words(array: DeviceArray, count: int) -> DeviceArray:
@@ -327,7 +332,7 @@ def _flattened(inputs: list[DeviceArray], out: DeviceArray, count: int) -> list[
     arrays = [*inputs, out]
     shape = out.shape
     for array in arrays:
-        form: Any = array.form
+        form: Any = array.spec_class
         if not form.contiguous or array.shape != shape:
             break
     else:

@@ -12,7 +12,7 @@ from vkjit.errors import DTypeError, ShapeError
 from ..tensor import Tensor
 from . import creation, gather, indexing
 from .broadcast import broadcast_shapes
-from .compaction import places_of
+from .compaction import nonzero_indices
 from .scatter import scatter, scatter_add
 from .views import expand, narrow, reshape
 
@@ -68,7 +68,7 @@ def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
         )
     shape = broadcast_shapes(x.shape, mask.shape)
     wide, flags = expand(x, shape), expand(mask, shape)
-    positions = places_of(flags)
+    positions = nonzero_indices(flags)
     count = positions.shape[0]
     if source.numel() < count:
         raise ShapeError(f"masked_scatter(): the mask names {count} elements, the source has {source.numel()}")

@@ -17,7 +17,7 @@ from . import creation
 from .axis import three_axes
 from .broadcast import broadcast_shapes
 from .elementwise_launch import common_device
-from .index_operands import check_index, cropped, flat_index, lifted, wide_index
+from .index_operands import at_least_1d, check_index, cropped, flat_index, wide_index
 from .views import axis_of, expand, narrow, reshape
 
 __all__ = ["gather", "index_select", "take_along_dim"]
@@ -48,8 +48,8 @@ def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
     if index.ndim > 1:
         raise ShapeError(f"index_select() takes a vector of positions, found shape {index.shape}")
     if x.ndim == 0:
-        return reshape(take(lifted(x), dim=axis_of(dim, 1, "index_select"), index=lifted(index)), ())
-    return take(x, dim=axis_of(dim, x.ndim, "index_select"), index=lifted(index))
+        return reshape(take(at_least_1d(x), dim=axis_of(dim, 1, "index_select"), index=at_least_1d(index)), ())
+    return take(x, dim=axis_of(dim, x.ndim, "index_select"), index=at_least_1d(index))
 
 
 @whole("gather")
@@ -64,7 +64,7 @@ def gather(x: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> 
             else _empty_result(x, index)
         )
     if x.ndim == 0 or index.ndim == 0:
-        return reshape(gather(lifted(x), dim, lifted(index)), index.shape)
+        return reshape(gather(at_least_1d(x), dim, at_least_1d(index)), index.shape)
     axis = axis_of(dim, x.ndim, "gather")
     check_index(x, axis, index, "gather")
     return _gather(cropped(x, axis, index), dim=axis, index=index)

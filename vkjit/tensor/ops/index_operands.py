@@ -11,11 +11,11 @@ from ..tensor import Tensor
 from .copies import copy_values
 from .views import expand, narrow, reshape
 
-__all__ = ["check_index", "cropped", "expand_index", "flat_index", "lifted", "wide_index"]
+__all__ = ["at_least_1d", "check_index", "cropped", "expand_index", "flat_index", "wide_index"]
 
 
 def flat_index(index: Tensor) -> DeviceArray:
-    """Return the index as a vector of i64 or i32."""
+    """Return the index flattened to a vector; types other than i64 and i32 are converted to i64."""
     flat = reshape(index, -1)._array
     if flat.dtype is dtypes.i64 or flat.dtype is dtypes.i32:
         return flat
@@ -32,13 +32,13 @@ def wide_index(index: Tensor, name: str) -> Tensor:
     return index if index.dtype in (dtypes.i64, dtypes.i32) else index.to(dtypes.i64)
 
 
-def lifted(x: Tensor) -> Tensor:
+def at_least_1d(x: Tensor) -> Tensor:
     """Return a 0-d tensor as a vector of one element; other tensors unchanged."""
     return reshape(x, 1) if x.ndim == 0 else x
 
 
 def check_index(x: Tensor, axis: int, index: Tensor, name: str) -> None:
-    """Raise ShapeError unless the index has x's rank and is no larger than x off the axis."""
+    """Raise ShapeError unless the index has x's rank and is no larger than x along the axes other than `axis`."""
     if index.ndim != x.ndim:
         raise ShapeError(f"{name}(): index has {index.ndim} axes, the tensor {x.ndim}: expected the same number")
     if any(i > e for d, (i, e) in enumerate(zip(index.shape, x.shape, strict=True)) if d != axis):
@@ -48,7 +48,7 @@ def check_index(x: Tensor, axis: int, index: Tensor, name: str) -> None:
 
 
 def cropped(x: Tensor, axis: int, index: Tensor) -> Tensor:
-    """Return the part of x whose sizes are those of the index along all axes but one."""
+    """Return x cut to the sizes of the index along all axes except `axis`: the leading elements, as a view."""
     for d in range(x.ndim):
         if d != axis and x.shape[d] != index.shape[d]:
             x = narrow(x, d, 0, index.shape[d])
@@ -56,6 +56,6 @@ def cropped(x: Tensor, axis: int, index: Tensor) -> Tensor:
 
 
 def expand_index(shape: tuple[int, ...], axis: int, index: Tensor) -> Tensor:
-    """Expand a vector of indices along an axis to that shape, with the vector's size along the axis."""
+    """Expand a vector of N indices along all axes but `axis`: to `shape` with N in place of shape[axis]."""
     column = reshape(index, tuple(-1 if d == axis else 1 for d in range(len(shape))))
     return expand(column, (*shape[:axis], index.numel(), *shape[axis + 1 :]))

@@ -25,7 +25,7 @@ from ..op_cache import whole
 from ..tensor import Tensor
 from . import creation, elementwise_launch
 from .arithmetic import where
-from .axis import put_lines, three_axes
+from .axis import scatter_assign_along, three_axes
 from .broadcast import broadcast_shapes, overlaps_itself
 from .compaction import nonzero
 from .copies import copy_, copy_values, fill_values, write_into
@@ -137,7 +137,7 @@ def get_item(x: Tensor, index: Any) -> Tensor:
     """Return `x[index]`."""
     if index.__class__ is Tensor:
         return _get_elements(x, index)
-    if index.__class__ is int and not state.special and not is_recording((x,)):
+    if index.__class__ is int and not state.intercepts and not is_recording((x,)):
         array = x._array
         if 0 not in array.shape and array.shape and -array.shape[0] <= index < array.shape[0]:
             start = array.offset + index % array.shape[0] * array.strides[0] * array.dtype.itemsize
@@ -233,7 +233,9 @@ def _assign(target: Tensor, value: Any, plan: Plan) -> None:
         else unsqueeze(broadcast_value, axis)
     )
     index = expand_index(merged.shape, axis, Tensor(flat_index(positions)))
-    put_lines(three_axes(merged._array, axis), three_axes(index._array, axis), three_axes(values._array, axis))
+    scatter_assign_along(
+        three_axes(merged._array, axis), three_axes(index._array, axis), three_axes(values._array, axis)
+    )
 
 
 def _is_single(value: Any) -> bool:

@@ -20,7 +20,7 @@ from ..tensor import Tensor
 from .arithmetic import operand
 from .elementwise import round
 from .elementwise_launch import arithmetic_type, write_map
-from .inplace_copies import written_over
+from .inplace_copies import in_place_by_copy
 
 __all__ = ["METHODS"]
 
@@ -146,7 +146,7 @@ _round = _unary("round", lang.round)
 
 def round_(self: Tensor, *, decimals: int = 0) -> Tensor:
     """In-place version of `round`."""
-    return written_over("round", round)(self, decimals=decimals) if decimals else _round(self)
+    return in_place_by_copy("round", round)(self, decimals=decimals) if decimals else _round(self)
 
 
 _UNARY = {

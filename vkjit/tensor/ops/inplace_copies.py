@@ -19,7 +19,7 @@ from ..view_tracking import check_written
 from . import arithmetic, cumulative, elementwise, flat_indexing, matmul, products, scatter, special, triangles
 from .copies import copy_
 
-__all__ = ["METHODS", "written_over"]
+__all__ = ["METHODS", "in_place_by_copy"]
 
 _OF: tuple[tuple[Any, str], ...] = (
     (
@@ -49,7 +49,7 @@ _OF: tuple[tuple[Any, str], ...] = (
 )
 
 
-def written_over(name: str, function: Callable[..., Any]) -> Callable[..., Tensor]:
+def in_place_by_copy(name: str, function: Callable[..., Any]) -> Callable[..., Tensor]:
     """Make the in-place version of an operation, which copies the result into its first operand."""
 
     @functools.wraps(function)
@@ -75,6 +75,6 @@ def written_over(name: str, function: Callable[..., Any]) -> Callable[..., Tenso
 
 
 METHODS: dict[str, Callable[..., Tensor]] = {
-    f"{name}_": written_over(name, getattr(module, name)) for module, names in _OF for name in names.split()
+    f"{name}_": in_place_by_copy(name, getattr(module, name)) for module, names in _OF for name in names.split()
 }
 """In-place methods by name."""

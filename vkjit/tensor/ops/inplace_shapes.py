@@ -47,7 +47,7 @@ def _shaped(name: str, function: Callable[..., Tensor]) -> Callable[..., Tensor]
             self.meta = view.meta
             return self
         old_meta = self.meta
-        self.replace()
+        self.reset_meta()
         self.meta.requires_grad, self.meta.hooks = old_meta.requires_grad, old_meta.hooks
         self.meta.grad = None if old_meta.grad is None else function(old_meta.grad, *args, **params)
         return self

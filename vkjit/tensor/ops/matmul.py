@@ -13,12 +13,12 @@ from vkjit.errors import DTypeError, ShapeError
 from vkjit.runtime.device import DeviceArray, contiguous_strides
 from vkjit.stdlib.matmul import dispatch as kernels
 from vkjit.stdlib.matmul.operands import flat_operand
-from vkjit.stdlib.matmul.registers import MOST_K, in_pairs
+from vkjit.stdlib.matmul.registers import MAX_K, readable_as_pairs
 from vkjit.stdlib.registry import device_class
 
 from ..dispatch import operation
 from ..memory import allocate, write_value
-from ..precision import widened
+from ..precision import computed_in_f32
 from ..tensor import Tensor
 from . import broadcast, elementwise_launch
 from .copies import copy_values
@@ -49,7 +49,7 @@ def _batched(array: DeviceArray, batch: tuple[int, ...]) -> DeviceArray:
 def multiply(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: DType) -> None:
     """Compute c = a @ b for arrays of (batch, rows, columns).
 
-    On devices of class "cpu", a K dimension above `MOST_K` is split and the partial products are summed.
+    On devices of class "cpu", a K dimension above `MAX_K` is split and the partial products are summed.
     """
     depth = a.shape[2]
     if 0 in c.shape:
@@ -63,12 +63,12 @@ def multiply(a: DeviceArray, b: DeviceArray, c: DeviceArray, accumulate: DType) 
             kernels.multiply(a, b, padded, accumulate)
             copy_values(_cut(padded, 2, 0, c.shape[2]), c)
             return
-    if device_class(c.device) == "gpu" or depth <= MOST_K:
+    if device_class(c.device) == "gpu" or depth <= MAX_K:
         kernels.multiply(_contiguous_operand(a, c, left=True), _contiguous_operand(b, c, left=False), c, accumulate)
         return
-    partial_products = allocate((-(-depth // MOST_K), *c.shape), accumulate, c.device)
+    partial_products = allocate((-(-depth // MAX_K), *c.shape), accumulate, c.device)
     for i in range(partial_products.shape[0]):
-        start, stop = i * MOST_K, min(depth, (i + 1) * MOST_K)
+        start, stop = i * MAX_K, min(depth, (i + 1) * MAX_K)
         part = DeviceArray(
             partial_products.buffer, i * math.prod(c.shape) * accumulate.itemsize, accumulate, c.shape, c.strides
         )
@@ -87,7 +87,7 @@ def _padded_operands(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> tuple[De
     """
     lanes = 16 // a.dtype.itemsize
     depth = -(-a.shape[2] // lanes) * lanes
-    if math.prod(c.shape) * depth < WORTH_PADDING or a.dtype is not b.dtype:
+    if math.prod(c.shape) * depth < PADDING_THRESHOLD or a.dtype is not b.dtype:
         return a, b, c
     columns = -(-c.shape[2] // lanes) * lanes
     operands = []
@@ -106,7 +106,7 @@ def _padded_operands(a: DeviceArray, b: DeviceArray, c: DeviceArray) -> tuple[De
     return operands[0], operands[1], wide
 
 
-WORTH_PADDING = 1 << 24
+PADDING_THRESHOLD = 1 << 24
 """Minimum number of multiply-adds for which padded copies of the operands cost less than a slower kernel."""
 
 
@@ -121,7 +121,7 @@ def _contiguous_operand(array: DeviceArray, c: DeviceArray, *, left: bool) -> De
     if left and kind == "llvm-cpu":  # elements of A are read one by one and broadcast over the columns
         return array
     pairs = kind == "cpu" and array.dtype.name == "f32" and array.shape[2] % 2 == 0
-    if abs(array.strides[2]) == 1 and (not pairs or in_pairs(array)):
+    if abs(array.strides[2]) == 1 and (not pairs or readable_as_pairs(array)):
         return array
     copied = allocate(array.shape, array.dtype, array.device)
     copy_values(array, copied)
@@ -144,7 +144,7 @@ def _product_type(a: Tensor, b: Tensor, name: str) -> DType:
     return a.dtype
 
 
-@operation("matmul", repeated=True)
+@operation("matmul", replayable=True)
 def _matmul(a: Tensor, b: Tensor) -> Tensor:
     """Multiply tensors that have at least two axes."""
     dtype = _product_type(a, b, "matmul")
@@ -225,13 +225,13 @@ def outer(a: Tensor, b: Tensor) -> Tensor:
     return unsqueeze(a, 1) * unsqueeze(b, 0)
 
 
-@widened
+@computed_in_f32
 def addmm(c: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """Return beta * c + alpha * (a @ b); c broadcasts. With beta=0, c isn't read."""
     return plus_scaled(c, matmul(a, b), beta, alpha)
 
 
-@widened
+@computed_in_f32
 def plus_scaled(c: Any, product: Any, beta: float, alpha: float) -> Tensor:
     """Return beta * c + alpha * product, with c broadcast to the product's shape. With beta=0, c isn't read."""
     if not product.dtype.is_float:

@@ -12,7 +12,7 @@ from typing import Any
 
 from vkjit.errors import ArgumentError, ShapeError
 
-from ..precision import widened
+from ..precision import computed_in_f32
 from ..promotion import result_type
 from ..tensor import Tensor
 from . import matmul as linalg
@@ -25,7 +25,7 @@ from .views import axis_of, broadcast_tensors, diagonal, expand, movedim, permut
 __all__ = ["addbmm", "addmv", "addr", "cross", "einsum", "inner", "kron", "tensordot", "vdot"]
 
 
-@widened
+@computed_in_f32
 def addbmm(c: Any, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """Return beta * c + alpha * (sum of the matrix products a[i] @ b[i] over the batch)."""
     if a.ndim != 3 or b.ndim != 3 or a.shape[0] != b.shape[0]:
@@ -36,13 +36,13 @@ def addbmm(c: Any, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -
     return linalg.addmm(c, left, right, beta=beta, alpha=alpha)
 
 
-@widened
+@computed_in_f32
 def addmv(c: Any, a: Tensor, x: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """Return beta * c + alpha * (a @ x) for a matrix a and a vector x."""
     return linalg.plus_scaled(c, linalg.mv(a, x), beta, alpha)
 
 
-@widened
+@computed_in_f32
 def addr(c: Any, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """Return beta * c + alpha * outer(a, b) for vectors a and b."""
     if c.dtype.kind == "bool":
@@ -96,7 +96,7 @@ def kron(a: Any, b: Any) -> Tensor:
     return reshape(product, tuple(m * n for m, n in zip(p.shape, q.shape, strict=True)))
 
 
-@widened
+@computed_in_f32
 def cross(a: Any, b: Any, dim: int | None = None) -> Tensor:
     """Return the cross product along an axis of size 3 (dim=None: the first such axis); a and b broadcast."""
     a, b = broadcast_tensors(a, b)
@@ -151,7 +151,7 @@ def parse(equation: str) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...] |
     return tuple(terms[:-1] if written else terms), terms[-1] if written else None
 
 
-def _labelled(x: Tensor, term: tuple[str, ...], dots: int, equation: str) -> tuple[Tensor, list[str]]:
+def _label_axes(x: Tensor, term: tuple[str, ...], dots: int, equation: str) -> tuple[Tensor, list[str]]:
     """Return the operand with one axis per label, taking diagonals of repeated labels.
 
     The axes of "..." are labelled "0.", "1." and so on, aligned at the right.
@@ -176,7 +176,7 @@ def _labelled(x: Tensor, term: tuple[str, ...], dots: int, equation: str) -> tup
     return x, labels
 
 
-def _spread(x: Tensor, labels: list[str], wanted: Sequence[str], sizes: dict[str, int]) -> Tensor:
+def _align_axes(x: Tensor, labels: list[str], wanted: Sequence[str], sizes: dict[str, int]) -> Tensor:
     """Permute the axes to the order of `wanted` and insert missing ones with size 1; size-1 axes expand to `sizes`."""
     x = permute(x, [labels.index(n) for n in wanted if n in labels]) if labels else x
     shape, position = [], 0
@@ -190,8 +190,8 @@ def _contract(
     a: Tensor, of_a: list[str], b: Tensor, of_b: list[str], kept: set[str], sizes: dict[str, int]
 ) -> tuple[Tensor, list[str]]:
     """Multiply two operands by a batched matrix product, summing over labels that aren't in `kept`."""
-    a, of_a = _summed(a, of_a, kept | set(of_b))
-    b, of_b = _summed(b, of_b, kept | set(of_a))
+    a, of_a = _sum_unneeded(a, of_a, kept | set(of_b))
+    b, of_b = _sum_unneeded(b, of_b, kept | set(of_a))
     both = [n for n in of_a if n in of_b]
     batch, inside = [n for n in both if n in kept], [n for n in both if n not in kept]
     left, right = [n for n in of_a if n not in both], [n for n in of_b if n not in both]
@@ -200,19 +200,19 @@ def _contract(
         local.update({n: x.shape[names.index(n)] for n in names if n not in both})
     result = [*batch, *left, *right]
     if not inside:
-        wide_a = _spread(a, of_a, result, local)
-        return mul(wide_a, _spread(b, of_b, result, local)), result
+        wide_a = _align_axes(a, of_a, result, local)
+        return mul(wide_a, _align_axes(b, of_b, result, local)), result
 
     def size(names: list[str]) -> int:
         return math.prod(local[n] for n in names)
 
-    p = reshape(_spread(a, of_a, [*batch, *left, *inside], local), (size(batch), size(left), size(inside)))
-    q = reshape(_spread(b, of_b, [*batch, *inside, *right], local), (size(batch), size(inside), size(right)))
+    p = reshape(_align_axes(a, of_a, [*batch, *left, *inside], local), (size(batch), size(left), size(inside)))
+    q = reshape(_align_axes(b, of_b, [*batch, *inside, *right], local), (size(batch), size(inside), size(right)))
     product = matmul(p, q)
     return reshape(product, tuple(local[n] for n in result)), result
 
 
-def _summed(x: Tensor, labels: list[str], needed: set[str]) -> tuple[Tensor, list[str]]:
+def _sum_unneeded(x: Tensor, labels: list[str], needed: set[str]) -> tuple[Tensor, list[str]]:
     from .reductions import sum
 
     axes = [i for i, n in enumerate(labels) if n not in needed]
@@ -241,10 +241,10 @@ def einsum(equation: str, *operands: Any) -> Tensor:
     return _einsum(equation, terms, written, *tensors)
 
 
-@widened
+@computed_in_f32
 def _einsum(equation: str, terms: Any, written: Any, *tensors: Any) -> Tensor:
     dots = max([x.ndim - len(t) + 1 for x, t in zip(tensors, terms, strict=True) if "..." in t], default=0)
-    pairs = [_labelled(x, t, dots, equation) for x, t in zip(tensors, terms, strict=True)]
+    pairs = [_label_axes(x, t, dots, equation) for x, t in zip(tensors, terms, strict=True)]
     if written is None:
         out = _result_labels([list(labels) for labels in _expanded(terms, pairs)], dots)
     else:
@@ -262,7 +262,7 @@ def _einsum(equation: str, terms: Any, written: Any, *tensors: Any) -> Tensor:
     for position, (y, names) in enumerate(pairs[1:], start=1):
         later = {n for _, more in pairs[position + 1 :] for n in more} | set(out)
         x, labels = _contract(x, labels, y, names, later, sizes)
-    x, labels = _summed(x, labels, set(out))
+    x, labels = _sum_unneeded(x, labels, set(out))
     return permute(x, [labels.index(n) for n in out]) if out else x
 
 

@@ -120,7 +120,7 @@ def _flat(x: Tensor) -> DeviceArray:
     return DeviceArray(array.buffer, array.offset, array.dtype, (x.numel(),), (1,))
 
 
-def _finished(x: Tensor, requires_grad: bool) -> Tensor:
+def _with_requires_grad(x: Tensor, requires_grad: bool) -> Tensor:
     return x.requires_grad_() if requires_grad else x
 
 
@@ -128,22 +128,22 @@ _BITS = {"f16": 11, "bf16": 8, "f32": 24}
 """Random bits of a uniform value, few enough that rounding to the type can't reach 1."""
 
 
-def fill_uniform(made: Tensor, low: float, high: float, start: tuple[int, int]) -> Tensor:
+def fill_uniform(out: Tensor, low: float, high: float, start: tuple[int, int]) -> Tensor:
     """Fill a contiguous tensor with uniform values in [low, high)."""
-    if not made.numel():
-        return made
-    if made.dtype is dtypes.f64:
-        kernels.uniform_double(_flat(made), *start, float(low), float(high) - float(low))
+    if not out.numel():
+        return out
+    if out.dtype is dtypes.f64:
+        kernels.uniform_f64(_flat(out), *start, float(low), float(high) - float(low))
     else:
-        kernels.uniform(_flat(made), *start, float(low), float(high) - float(low), _BITS[made.dtype.name])
-    return made
+        kernels.uniform(_flat(out), *start, float(low), float(high) - float(low), _BITS[out.dtype.name])
+    return out
 
 
-def fill_normal(made: Tensor, mean: float, std: float, start: tuple[int, int]) -> Tensor:
+def fill_normal(out: Tensor, mean: float, std: float, start: tuple[int, int]) -> Tensor:
     """Fill a contiguous tensor with normally distributed values."""
-    if made.numel():
-        kernels.normal(_flat(made), *start, float(mean), float(std))
-    return made
+    if out.numel():
+        kernels.normal(_flat(out), *start, float(mean), float(std))
+    return out
 
 
 def rand(
@@ -152,7 +152,7 @@ def rand(
 ) -> Tensor:  # fmt: skip
     """Return uniform values in [0, 1): `vk.rand(2, 3)`. `seed` uses a separate stream."""
     out = creation.empty(as_shape(shape), dtype=_float_type(dtype), device=device)
-    return _finished(fill_uniform(out, 0.0, 1.0, _start(out.numel(), seed, generator)), requires_grad)
+    return _with_requires_grad(fill_uniform(out, 0.0, 1.0, _start(out.numel(), seed, generator)), requires_grad)
 
 
 def randn(
@@ -161,7 +161,7 @@ def randn(
 ) -> Tensor:  # fmt: skip
     """Return normally distributed values with mean 0 and variance 1. `seed` uses a separate stream."""
     out = creation.empty(as_shape(shape), dtype=_float_type(dtype), device=device)
-    return _finished(fill_normal(out, 0.0, 1.0, _start(out.numel(), seed, generator)), requires_grad)
+    return _with_requires_grad(fill_normal(out, 0.0, 1.0, _start(out.numel(), seed, generator)), requires_grad)
 
 
 def normal(
@@ -207,7 +207,7 @@ def randint(
     start = _start(whole.numel(), None, generator)
     if whole.numel():
         kernels.integers(_flat(whole), *start, int(low), (int(high) - int(low)) % 2**64)
-    return _finished(whole.to(element), requires_grad)
+    return _with_requires_grad(whole.to(element), requires_grad)
 
 
 def randint_like(x: Tensor, low: int, high: int | None = None, **options: Any) -> Tensor:
@@ -225,7 +225,7 @@ def bernoulli(x: Tensor, p: Any = None, *, generator: Generator | None = None) -
     start = _start(out.numel(), None, generator)
     if out.numel():
         source = chances.detach().expand(x.shape).contiguous()
-        kernels.coins(_flat(source), _flat(out), *start)
+        kernels.bernoulli(_flat(source), _flat(out), *start)
     return out
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from vkjit import dtypes, lang
 from vkjit.dtypes import DType
 from vkjit.runtime.device import DeviceArray, contiguous_strides
-from vkjit.stdlib.registry import device_class, rows_class
+from vkjit.stdlib.registry import device_class, row_kernel_class
 from vkjit.stdlib.rows import reduce as kernels
 
 from ..memory import allocate
@@ -22,13 +22,13 @@ from .copies import copy_values
 from .elementwise_launch import arithmetic_type
 from .views import reshaped_strides
 
-__all__ = ["Reducer", "lines_of", "reduce_axes", "search_axis", "side_of"]
+__all__ = ["Reducer", "contiguous_rows", "invocations_per_row", "reduce_axes", "search_axis"]
 
 Axis = tuple[int, int]
 """Extent and stride of an axis."""
 
 UNLIMITED = 2**62
-LINE_LIMIT = 16384
+MAX_ROW_SOFTWARE = 16384
 """Longest row that one invocation reduces on a software driver."""
 
 
@@ -50,8 +50,8 @@ MEAN = Reducer(kernels.load_value, kernels.add, kernels.finish_mean, 0)
 PRODUCT = Reducer(kernels.load_value, kernels.product, kernels.finish_value, 1)
 MAXIMUM = Reducer(kernels.load_value, lang.max, kernels.finish_value, "least")
 MINIMUM = Reducer(kernels.load_value, lang.min, kernels.finish_value, "greatest")
-ANY = Reducer(kernels.load_nonzero, kernels.either, kernels.finish_value, 0)
-ALL = Reducer(kernels.load_nonzero, kernels.both, kernels.finish_value, 1)
+ANY = Reducer(kernels.load_nonzero, kernels.bitwise_or, kernels.finish_value, 0)
+ALL = Reducer(kernels.load_nonzero, kernels.bitwise_and, kernels.finish_value, 1)
 ROOT_OF_SQUARES = Reducer(kernels.load_square, kernels.add, kernels.finish_root, 0)
 SUM_OF_SQUARES = Reducer(kernels.load_square, kernels.add, kernels.finish_value, 0)
 
@@ -69,7 +69,7 @@ def start_value(reducer: Reducer, accumulate: DType) -> float:
     return float(reducer.start) if accumulate.is_float else int(reducer.start)
 
 
-def _merged(array: DeviceArray, axes: Sequence[int]) -> list[Axis]:
+def _coalesced(array: DeviceArray, axes: Sequence[int]) -> list[Axis]:
     """Return (extent, stride) of the given axes, in order, dropping size-1 axes and coalescing adjacent ones."""
     merged: list[Axis] = []
     for axis in axes:
@@ -83,14 +83,14 @@ def _merged(array: DeviceArray, axes: Sequence[int]) -> list[Axis]:
     return merged
 
 
-def _three(array: DeviceArray, kept: list[Axis], line: Axis) -> DeviceArray:
+def _as_3d(array: DeviceArray, kept: list[Axis], line: Axis) -> DeviceArray:
     """View the array as (a, b, r): at most two kept axes, then the reduced one."""
     pad = [(1, 0)] * (2 - len(kept)) + kept
     shape, strides = zip(*pad, line, strict=True)
     return DeviceArray(array.buffer, array.offset, array.dtype, tuple(shape), tuple(strides))
 
 
-def _in_order(array: DeviceArray, axes: Sequence[Axis]) -> DeviceArray:
+def _copied_c_order(array: DeviceArray, axes: Sequence[Axis]) -> DeviceArray:
     """Copy the elements along axes given as (extent, stride) to a C-order array."""
     shape = tuple(extent for extent, _ in axes)
     copied = allocate(shape, array.dtype, array.device)
@@ -101,19 +101,19 @@ def _in_order(array: DeviceArray, axes: Sequence[Axis]) -> DeviceArray:
 def _one_line_axis(array: DeviceArray, kept: list[Axis], line: Axis) -> DeviceArray:
     """View the array as (a, b, r), copying it if more than two axes are kept."""
     if len(kept) > 2:
-        array = _in_order(array, [*kept, line])
+        array = _copied_c_order(array, [*kept, line])
         kept, line = [(math.prod(e for e, _ in kept), line[0])], (line[0], 1)
-    return _three(array, kept, line)
+    return _as_3d(array, kept, line)
 
 
-def _lines_joined(x: DeviceArray) -> DeviceArray:
+def _rows_merged(x: DeviceArray) -> DeviceArray:
     """View (a, b, r) as (1, rows, r), copying it if the first two axes can't be merged."""
     a, b, n = x.shape
-    joined = reshaped_strides((a, b), x.strides[:2], (a * b,))
-    if joined is None:
-        x = _in_order(x, list(zip(x.shape, x.strides, strict=True)))
-        joined = (n,)
-    return DeviceArray(x.buffer, x.offset, x.dtype, (1, a * b, n), (0, joined[0], x.strides[2]))
+    combined = reshaped_strides((a, b), x.strides[:2], (a * b,))
+    if combined is None:
+        x = _copied_c_order(x, list(zip(x.shape, x.strides, strict=True)))
+        combined = (n,)
+    return DeviceArray(x.buffer, x.offset, x.dtype, (1, a * b, n), (0, combined[0], x.strides[2]))
 
 
 def _segments(x: DeviceArray, length: int) -> Iterator[tuple[DeviceArray, int]]:
@@ -134,7 +134,7 @@ def _segments(x: DeviceArray, length: int) -> Iterator[tuple[DeviceArray, int]]:
         yield DeviceArray(x.buffer, offset, x.dtype, shape, strides), start
 
 
-def _places(partial: DeviceArray, view: DeviceArray, first: int, lines: int) -> DeviceArray:
+def _partial_part(partial: DeviceArray, view: DeviceArray, first: int, lines: int) -> DeviceArray:
     """Return the part of (segments, rows) that holds the results of a view from `_segments`."""
     offset = partial.offset + first * lines * partial.dtype.itemsize
     shape = view.shape[:2]
@@ -147,7 +147,7 @@ def _as_lines(partial: DeviceArray) -> DeviceArray:
     return DeviceArray(partial.buffer, partial.offset, partial.dtype, (1, lines, count), (0, 1, lines))
 
 
-def _two(x: DeviceArray) -> DeviceArray:
+def _as_2d(x: DeviceArray) -> DeviceArray:
     """View (1, rows, r) as (rows, r)."""
     return DeviceArray(x.buffer, x.offset, x.dtype, x.shape[1:], x.strides[1:])
 
@@ -158,9 +158,9 @@ def reduce_axes(
     """Reduce a non-empty array over `axes`; the remaining axes keep their order."""
     stay = [i for i in range(len(array.shape)) if i not in axes]
     out = allocate(tuple(array.shape[i] for i in stay), result, array.device)
-    if reducer is ANY and (words := _in_words(array, axes)) is not None:
+    if reducer is ANY and (words := _bools_as_words(array, axes)) is not None:
         array = words
-    kept, lines = _merged(array, stay), _merged(array, sorted(axes)) or [(1, 0)]
+    kept, lines = _coalesced(array, stay), _coalesced(array, sorted(axes)) or [(1, 0)]
     run = _Run(reducer, accumulate, math.prod(array.shape[i] for i in axes))
     while len(lines) > 1:  # innermost axis first
         line = lines.pop()
@@ -174,7 +174,7 @@ def reduce_axes(
     return out
 
 
-def _in_words(array: DeviceArray, axes: Sequence[int]) -> DeviceArray | None:
+def _bools_as_words(array: DeviceArray, axes: Sequence[int]) -> DeviceArray | None:
     """View bools as u32 words of four elements, for `ANY` on GPUs; None if the layout doesn't allow it."""
     last = len(array.shape) - 1
     if (
@@ -205,7 +205,7 @@ class _Run:
     def stage(self, x: DeviceArray, out: DeviceArray, *, last: bool) -> None:
         """Reduce (a, b, r) into contiguous `out`, through partial results if the rows are long."""
         while segment_length(x) < x.shape[2]:
-            x = self._cut(_lines_joined(x), segment_length(x))
+            x = self._cut(_rows_merged(x), segment_length(x))
             self.fresh = False
         shape = x.shape[:2]
         self.launch(x, DeviceArray(out.buffer, out.offset, out.dtype, shape, contiguous_strides(shape)), last=last)
@@ -215,11 +215,11 @@ class _Run:
         """Reduce the segments of (1, rows, r) to partial results."""
         partial = allocate((-(-x.shape[2] // length), x.shape[1]), self.accumulate, x.device)
         for part, first in _segments(x, length):
-            self.launch(part, _places(partial, part, first, x.shape[1]), last=False)
+            self.launch(part, _partial_part(partial, part, first, x.shape[1]), last=False)
         return _as_lines(partial)
 
     def _loading(self, x: DeviceArray) -> tuple[Any, DType]:
-        """Return the load function and the type to load as."""
+        """Return the function applied to each loaded element, and the type to which elements are converted first."""
         if not self.fresh:
             return kernels.load_value, self.accumulate
         return self.reducer.load, _load_type(self.reducer, x.dtype, self.accumulate)
@@ -236,20 +236,20 @@ class _Run:
             loaded,
             self.accumulate,
         )
-        if in_rows(x):
+        if uses_subgroup_per_row(x):
             size = x.device.caps.subgroup_size
-            kernels.reduce_rows(x, y, self.total, *constants, size, size.bit_length() - 1)
-        elif by_groups(x) and exchanges(x, self.accumulate):
+            kernels.reduce_per_subgroup(x, y, self.total, *constants, size, size.bit_length() - 1)
+        elif uses_workgroup_per_row(x) and can_shuffle(x, self.accumulate):
             size = x.device.caps.subgroup_size
-            local = size if x.shape[2] <= SUBGROUP_MOST else kernels.GROUP
-            kernels.reduce_lanes(x, y, self.total, *constants, local, size.bit_length() - 1, 4)
-        elif by_groups(x):
-            kernels.reduce_groups(x, y, self.total, *constants)
+            local = size if x.shape[2] <= MAX_SUBGROUP_ROW else kernels.GROUP
+            kernels.reduce_by_shuffles(x, y, self.total, *constants, local, size.bit_length() - 1, 4)
+        elif uses_workgroup_per_row(x):
+            kernels.reduce_per_workgroup(x, y, self.total, *constants)
         else:
-            kernels.reduce_lines(*_wide(x, y), self.total, *constants, line_limit(x))
+            kernels.reduce_per_invocation(*_grid_order(x, y), self.total, *constants, row_limit(x))
 
 
-def _wide(*arrays: DeviceArray) -> list[DeviceArray]:
+def _grid_order(*arrays: DeviceArray) -> list[DeviceArray]:
     """Order axes a and b so that the longer one fills the wider dimension of the grid."""
     a, b = arrays[0].shape[:2]
     if b >= 32 or a <= b:
@@ -264,16 +264,16 @@ def _wide(*arrays: DeviceArray) -> list[DeviceArray]:
 
 
 def _load_type(reducer: Reducer, dtype: DType, accumulate: DType) -> DType:
-    """Return the type elements are converted to before they are loaded."""
+    """Return the type to which elements are converted before the reducer's load function is applied."""
     return arithmetic_type(dtype) if reducer.load is kernels.load_nonzero else accumulate
 
 
-def line_limit(x: DeviceArray) -> int:
+def row_limit(x: DeviceArray) -> int:
     """Return an upper bound of the row length, as a hint for the compiler."""
-    return UNLIMITED if device_class(x.device) == "gpu" else LINE_LIMIT
+    return UNLIMITED if device_class(x.device) == "gpu" else MAX_ROW_SOFTWARE
 
 
-def by_groups(x: DeviceArray) -> bool:
+def uses_workgroup_per_row(x: DeviceArray) -> bool:
     """True if one workgroup per row is best: on GPUs, for long contiguous rows, or few rows."""
     if device_class(x.device) == "cpu":
         return False
@@ -281,42 +281,45 @@ def by_groups(x: DeviceArray) -> bool:
     return x.shape[2] >= 64 and (abs(x.strides[2]) <= 1 or lines < 1024)
 
 
-SUBGROUP_MOST = 2048
+MAX_SUBGROUP_ROW = 2048
 """Longest row reduced by a single subgroup."""
 
 
-def exchanges(x: DeviceArray, dtype: DType) -> bool:
+def can_shuffle(x: DeviceArray, dtype: DType) -> bool:
     """True if the device can shuffle values of this type within subgroups whose size divides a workgroup of 256."""
     caps = x.device.caps
     return dtype.itemsize == 4 and "subgroup_shuffle" in caps.features and caps.subgroup_size <= 64
 
 
-LONGEST_TWICE = 1 << 15
+MAX_ROW_READ_TWICE = 1 << 15
 """Longest row that a workgroup reads twice, the second time from cache."""
 
 
-def lines_of(array: DeviceArray, axes: Sequence[int]) -> DeviceArray | None:
+def contiguous_rows(array: DeviceArray, axes: Sequence[int]) -> DeviceArray | None:
     """View a non-empty array as contiguous rows (a, b, r) along `axes`, for kernels with one workgroup per row.
 
     Returns None if the layout or the device doesn't allow it, or if there are too few rows for their length.
     """
-    kept, lines = _merged(array, [i for i in range(len(array.shape)) if i not in axes]), _merged(array, sorted(axes))
-    if len(kept) > 2 or len(lines) != 1 or lines[0][1] != 1 or rows_class(array.device) != "gpu":
+    kept, lines = (
+        _coalesced(array, [i for i in range(len(array.shape)) if i not in axes]),
+        _coalesced(array, sorted(axes)),
+    )
+    if len(kept) > 2 or len(lines) != 1 or lines[0][1] != 1 or row_kernel_class(array.device) != "gpu":
         return None
     count = math.prod(extent for extent, _ in kept)
-    return _three(array, kept, lines[0]) if lines[0][0] <= (LONGEST_TWICE if count >= 64 else 4096) else None
+    return _as_3d(array, kept, lines[0]) if lines[0][0] <= (MAX_ROW_READ_TWICE if count >= 64 else 4096) else None
 
 
-def side_of(lines: DeviceArray) -> int:
+def invocations_per_row(lines: DeviceArray) -> int:
     """Return the number of invocations that read a row together."""
     if lines.device.caps.kind == "llvm-cpu":
         return int(lines.device.caps.subgroup_size)
     return 256 if lines.shape[2] >= 512 else 64
 
 
-def in_rows(x: DeviceArray) -> bool:
+def uses_subgroup_per_row(x: DeviceArray) -> bool:
     """True if one subgroup per row is best: contiguous rows on the LLVM CPU backend (vector lanes)."""
-    return x.device.caps.kind == "llvm-cpu" and x.strides[2] == 1 and x.shape[2] >= 64 and not by_groups(x)
+    return x.device.caps.kind == "llvm-cpu" and x.strides[2] == 1 and x.shape[2] >= 64 and not uses_workgroup_per_row(x)
 
 
 def segment_length(x: DeviceArray) -> int:
@@ -324,18 +327,18 @@ def segment_length(x: DeviceArray) -> int:
     lines, length = x.shape[0] * x.shape[1], x.shape[2]
     if x.device.caps.kind == "interpreter":
         longest, busy, shortest = 512, 4096, 64
-    elif in_rows(x):
+    elif uses_subgroup_per_row(x):
         longest, busy, shortest = 1 << 24, 128, 8192
     elif device_class(x.device) == "cpu":
         longest, busy, shortest = 8192, 1024, 4096
-    elif by_groups(x):
+    elif uses_workgroup_per_row(x):
         longest, busy, shortest = 1 << 22, 1024, 4096
     else:
         longest, busy, shortest = 1 << 16, 65536, 64
     return min(longest, max(shortest, -(-length * lines // busy)))
 
 
-SIDE = 16
+SEARCH_INVOCATIONS = 16
 """Invocations that search one block of a row in parallel."""
 
 
@@ -343,38 +346,40 @@ def search_axis(array: DeviceArray, axis: int, *, greatest: bool) -> DeviceArray
     """Return the i64 indices of the min/max of a non-empty array along an axis; the first of equal elements."""
     stay = [i for i in range(len(array.shape)) if i != axis]
     out = allocate(tuple(array.shape[i] for i in stay), dtypes.i64, array.device)
-    x = _one_line_axis(array, _merged(array, stay), (array.shape[axis], array.strides[axis]))
-    takes = kernels.greater if greatest else kernels.smaller
-    options = (takes, arithmetic_type(array.dtype), line_limit(x))
-    if _in_lanes(x):
+    x = _one_line_axis(array, _coalesced(array, stay), (array.shape[axis], array.strides[axis]))
+    takes = kernels.replaces_maximum if greatest else kernels.replaces_minimum
+    options = (takes, arithmetic_type(array.dtype), row_limit(x))
+    if _searches_by_subgroup(x):
         outputs = DeviceArray(out.buffer, 0, dtypes.i64, x.shape[:2], contiguous_strides(x.shape[:2]))
         size = x.device.caps.subgroup_size
-        kernels.search_rows(x, outputs, *options[:2], size, size.bit_length() - 1)
+        kernels.arg_reduce_per_subgroup(x, outputs, *options[:2], size, size.bit_length() - 1)
         return out
     blocks = _search_blocks(x)
     if not blocks:
         outputs = DeviceArray(out.buffer, 0, dtypes.i64, x.shape[:2], contiguous_strides(x.shape[:2]))
-        kernels.search_lines(*_wide(x, outputs), *options)
+        kernels.arg_reduce_per_invocation(*_grid_order(x, outputs), *options)
         return out
-    x = _two(_lines_joined(x))
+    x = _as_2d(_rows_merged(x))
     lines, n = x.shape
-    values, indices = (allocate((lines, blocks, SIDE), dtype, x.device) for dtype in (x.dtype, dtypes.i64))
-    kernels.search_blocks(x, values, indices, -(-n // blocks), *options)
-    parts = blocks * SIDE
+    values, indices = (
+        allocate((lines, blocks, SEARCH_INVOCATIONS), dtype, x.device) for dtype in (x.dtype, dtypes.i64)
+    )
+    kernels.arg_reduce_blocks(x, values, indices, -(-n // blocks), *options)
+    parts = blocks * SEARCH_INVOCATIONS
     values, indices = (_as_shape(part, (lines, parts)) for part in (values, indices))
     while parts > 1:
         parts = -(-parts // 64) if parts > 512 else 1
         best = allocate((lines, parts), x.dtype, x.device)
         shape = (lines, parts)
         target = allocate(shape, dtypes.i64, x.device) if parts > 1 else _as_shape(out, shape)
-        kernels.search_pairs(values, indices, best, target, *options)
+        kernels.arg_reduce_partials(values, indices, best, target, *options)
         values, indices = best, target
     return out
 
 
-def _in_lanes(x: DeviceArray) -> bool:
+def _searches_by_subgroup(x: DeviceArray) -> bool:
     """True if a subgroup searches each row: on GPUs, for many contiguous rows whose type subgroups can shuffle."""
-    if device_class(x.device) != "gpu" or x.strides[2] != 1 or not exchanges(x, arithmetic_type(x.dtype)):
+    if device_class(x.device) != "gpu" or x.strides[2] != 1 or not can_shuffle(x, arithmetic_type(x.dtype)):
         return False
     lines, n = x.shape[0] * x.shape[1], x.shape[2]
     return n >= 64 and (n <= 2048 or (lines >= 512 and n <= 1 << 16))
@@ -386,9 +391,11 @@ def _as_shape(array: DeviceArray, shape: tuple[int, ...]) -> DeviceArray:
 
 
 def _search_blocks(x: DeviceArray) -> int:
-    """Return the number of blocks per row, each searched by `SIDE` invocations; 0 if one searches the whole row."""
+    """Return the number of blocks per row, each searched by `SEARCH_INVOCATIONS` invocations; 0 if one searches the whole row."""
     lines, n = x.shape[0] * x.shape[1], x.shape[2]
-    if n < 16 * SIDE:
+    if n < 16 * SEARCH_INVOCATIONS:
         return 0
     busy = 64 if device_class(x.device) == "cpu" else 2048
-    return max(1, min(-(-busy // lines), n // (64 * SIDE)), -(-n // (LINE_LIMIT * SIDE)))
+    return max(
+        1, min(-(-busy // lines), n // (64 * SEARCH_INVOCATIONS)), -(-n // (MAX_ROW_SOFTWARE * SEARCH_INVOCATIONS))
+    )

@@ -17,19 +17,19 @@ from vkjit.errors import ArgumentError, DTypeError, ShapeError
 from vkjit.runtime.device import DeviceArray, contiguous_strides
 from vkjit.stdlib.registry import device_class
 from vkjit.stdlib.rows import moments
-from vkjit.stdlib.rows.softmax import held_by
+from vkjit.stdlib.rows.softmax import register_plan
 
 from ..dispatch import operation
 from ..memory import allocate
 from ..op_cache import whole
-from ..precision import widened
+from ..precision import computed_in_f32
 from ..tensor import Tensor
 from . import creation, reduction_launch
 from .arithmetic import maximum, minimum, where
 from .elementwise import checked
 from .elementwise_launch import arithmetic_type, scalar_type
 from .gather import gather
-from .reduction_launch import Reducer, lines_of, reduce_axes, search_axis, side_of
+from .reduction_launch import Reducer, contiguous_rows, invocations_per_row, reduce_axes, search_axis
 from .views import axis_of, reshape, unsqueeze
 
 __all__ = [
@@ -40,7 +40,7 @@ __all__ = [
 Dims = int | Sequence[int] | None
 
 
-class Extreme(NamedTuple):
+class MinMax(NamedTuple):
     """Min/max values along an axis, and their indices."""
 
     values: Tensor
@@ -189,13 +189,13 @@ def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     return _search(checked(x, "argmin"), dim, keepdim, "argmin")
 
 
-def _extreme(x: Tensor, dim: int, keepdim: bool, name: str) -> Extreme:
+def _min_max(x: Tensor, dim: int, keepdim: bool, name: str) -> MinMax:
     indices = _search(x, dim, True, name)
     values = gather(x, dim, indices)
     if keepdim or x.ndim == 0:
-        return Extreme(values, indices)
+        return MinMax(values, indices)
     shape = _reduced_shape(x, (axis_of(dim, x.ndim, name),), False)
-    return Extreme(reshape(values, shape), reshape(indices, shape))
+    return MinMax(reshape(values, shape), reshape(indices, shape))
 
 
 @whole("max")
@@ -206,7 +206,7 @@ def max(x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
     """
     if isinstance(dim, Tensor):
         return maximum(x, dim)
-    return amax(x) if dim is None else _extreme(x, dim, keepdim, "argmax")
+    return amax(x) if dim is None else _min_max(x, dim, keepdim, "argmax")
 
 
 @whole("min")
@@ -217,7 +217,7 @@ def min(x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
     """
     if isinstance(dim, Tensor):
         return minimum(x, dim)
-    return amin(x) if dim is None else _extreme(x, dim, keepdim, "argmin")
+    return amin(x) if dim is None else _min_max(x, dim, keepdim, "argmin")
 
 
 @whole("any")
@@ -248,13 +248,13 @@ def _var(x: Tensor, *, axes: tuple[int, ...], keepdim: bool, correction: float) 
     if x.numel() == 0:
         return creation.full(_reduced_shape(x, axes, keepdim), math.nan, dtype=x.dtype, device=x.device)
     wide = arithmetic_type(x.dtype)
-    if (lines := lines_of(x._array, axes)) is not None:
-        return _of_lines(x, axes, keepdim, lines, builtins.max(count - correction, 0), wide, root=False)
-    squares = _squares_away(x, axes, keepdim, wide, wide)
+    if (lines := contiguous_rows(x._array, axes)) is not None:
+        return _variance_of_rows(x, axes, keepdim, lines, builtins.max(count - correction, 0), wide, root=False)
+    squares = _squared_deviations(x, axes, keepdim, wide, wide)
     return (squares / float(builtins.max(count - correction, 0))).to(x.dtype)  # type: ignore[no-any-return]
 
 
-def _squares_away(x: Tensor, axes: tuple[int, ...], keepdim: bool, wide: DType, sums: DType) -> Any:
+def _squared_deviations(x: Tensor, axes: tuple[int, ...], keepdim: bool, wide: DType, sums: DType) -> Any:
     """Return the sum of squared deviations from the mean, corrected for the rounding error of the mean."""
     deviations: Any = x.to(wide) - _mean(x, axes=axes, keepdim=True, dtype=wide)
     squares: Any = _reduce(deviations, axes, keepdim, reduction_launch.SUM_OF_SQUARES, sums, sums, 0)
@@ -265,19 +265,19 @@ def _squares_away(x: Tensor, axes: tuple[int, ...], keepdim: bool, wide: DType, 
     return where(corrected < 0, 0.0, corrected)
 
 
-def _of_lines(
+def _variance_of_rows(
     x: Tensor, axes: tuple[int, ...], keepdim: bool, lines: DeviceArray, divisor: float, sums: DType, *, root: bool
 ) -> Tensor:
-    """Return the variance, or its root, of rows that one workgroup each reads twice; squares are summed in `sums`."""
+    """Return the variance (its root if `root`) of rows; one workgroup per row reads it twice and sums squares in `sums`."""
     wide = arithmetic_type(x.dtype)
     out = allocate(_reduced_shape(x, axes, keepdim), x.dtype, x.device)
     outputs = DeviceArray(out.buffer, 0, x.dtype, lines.shape[:2], contiguous_strides(lines.shape[:2]))
     options = (lines, outputs, float(divisor), wide, sums, root)
-    tiling = held_by(lines.shape[2]) if device_class(lines.device) == "gpu" else None
+    tiling = register_plan(lines.shape[2]) if device_class(lines.device) == "gpu" else None
     if tiling is not None and tiling[2] == 4 and tiling[1] <= 256:
-        moments.variance_held(scalar_type(sums))(*options, tiling[1], tiling[0])
+        moments.variance_in_registers(scalar_type(sums))(*options, tiling[1], tiling[0])
     else:
-        moments.variance(scalar_type(sums))(*options, side_of(lines))
+        moments.variance(scalar_type(sums))(*options, invocations_per_row(lines))
     return Tensor(out)
 
 
@@ -311,9 +311,9 @@ def _std(x: Tensor, *, axes: tuple[int, ...], keepdim: bool, correction: float) 
         return creation.full(_reduced_shape(x, axes, keepdim), math.nan, dtype=x.dtype, device=x.device)
     compute = arithmetic_type(x.dtype)
     sums = dtypes.f64 if "f64" in x.device.caps.dtypes else compute
-    if (lines := lines_of(x._array, axes)) is not None:
-        return _of_lines(x, axes, keepdim, lines, builtins.max(count - correction, 0), sums, root=True)
-    squares = _squares_away(x, axes, keepdim, compute, sums)
+    if (lines := contiguous_rows(x._array, axes)) is not None:
+        return _variance_of_rows(x, axes, keepdim, lines, builtins.max(count - correction, 0), sums, root=True)
+    squares = _squared_deviations(x, axes, keepdim, compute, sums)
     return sqrt(squares / float(builtins.max(count - correction, 0))).to(x.dtype)
 
 
@@ -343,7 +343,7 @@ def _norm2(x: Tensor, *, axes: tuple[int, ...], keepdim: bool) -> Tensor:
 
 
 @whole("norm")
-@widened
+@computed_in_f32
 def norm(x: Tensor, p: float | str = 2.0, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """Return the vector p-norm over axes; p may be inf, -inf or 0 (count of nonzeros); "fro" is 2."""
     from .elementwise import abs
@@ -371,10 +371,10 @@ def _logsumexp(x: Tensor, *, axes: tuple[int, ...], keepdim: bool) -> Tensor:
 
     if x.numel() == 0:
         return creation.full(_reduced_shape(x, axes, keepdim), -math.inf, dtype=x.dtype, device=x.device)
-    if (lines := lines_of(x._array, axes)) is not None:
+    if (lines := contiguous_rows(x._array, axes)) is not None:
         out = allocate(_reduced_shape(x, axes, keepdim), x.dtype, x.device)
         outputs = DeviceArray(out.buffer, 0, x.dtype, lines.shape[:2], contiguous_strides(lines.shape[:2]))
-        moments.log_sum_exp(lines, outputs, arithmetic_type(x.dtype), side_of(lines))
+        moments.log_sum_exp(lines, outputs, arithmetic_type(x.dtype), invocations_per_row(lines))
         return Tensor(out)
     wide: Any = x.to(arithmetic_type(x.dtype))
     top = amax(wide, axes, True)

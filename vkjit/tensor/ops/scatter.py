@@ -19,10 +19,10 @@ from ..op_cache import whole
 from ..tensor import Tensor
 from . import creation
 from .arithmetic import where
-from .axis import are_deterministic_algorithms_enabled, combine_lines, put_lines, three_axes
+from .axis import are_deterministic_algorithms_enabled, scatter_assign_along, scatter_combine_along, three_axes
 from .copies import copy_values
 from .elementwise_launch import arithmetic_type, common_device
-from .index_operands import check_index, cropped, expand_index, lifted, wide_index
+from .index_operands import at_least_1d, check_index, cropped, expand_index, wide_index
 from .reduction_launch import MAXIMUM, MINIMUM, start_value
 from .views import axis_of, narrow, reshape
 
@@ -31,7 +31,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def scattered(x: Tensor, axis: int, index: Tensor, values: Tensor, write: Any, dtype: DType) -> Tensor:
+def apply_scatter(x: Tensor, axis: int, index: Tensor, values: Tensor, write: Any, dtype: DType) -> Tensor:
     """Return a copy of x in `dtype` that `write(target, indices, values)` has changed, all three as (before, along,
     after).
     """
@@ -47,15 +47,15 @@ def scattered(x: Tensor, axis: int, index: Tensor, values: Tensor, write: Any, d
     return Tensor(out)
 
 
-def combined(x: Tensor, axis: int, index: Tensor, values: Tensor, combine: Any) -> Tensor:
+def scatter_combined(x: Tensor, axis: int, index: Tensor, values: Tensor, combine: Any) -> Tensor:
     """Return a copy of x combined with values at indices, in order; sums of 16-bit floats accumulate in f32."""
     dtype = arithmetic_type(x.dtype)
 
     def write(lines: DeviceArray, positions: DeviceArray, source: DeviceArray) -> None:
-        combine_lines(lines, positions, source, combine, dtype)
+        scatter_combine_along(lines, positions, source, combine, dtype)
 
     result_dtype = dtype if x.dtype.is_float else x.dtype
-    return scattered(x, axis, index, values, write, result_dtype).to(x.dtype)
+    return apply_scatter(x, axis, index, values, write, result_dtype).to(x.dtype)
 
 
 def _source(x: Tensor, index: Tensor, source: Any, name: str) -> Tensor:
@@ -72,14 +72,14 @@ def _source(x: Tensor, index: Tensor, source: Any, name: str) -> Tensor:
     return src
 
 
-def along(name: str, run: Any, x: Tensor, dim: int, index: Tensor, src: Any, **params: Any) -> Tensor:
+def run_scatter(name: str, run: Any, x: Tensor, dim: int, index: Tensor, src: Any, **params: Any) -> Tensor:
     """Run a scatter operation with checked operands: 0-d ones become vectors, and the source is cropped to the index's
     shape.
     """
     index = wide_index(index, name)
     if x.ndim == 0 or index.ndim == 0:
-        source = lifted(src) if isinstance(src, Tensor) else src
-        return reshape(along(name, run, lifted(x), dim, lifted(index), source, **params), x.shape)
+        source = at_least_1d(src) if isinstance(src, Tensor) else src
+        return reshape(run_scatter(name, run, at_least_1d(x), dim, at_least_1d(index), source, **params), x.shape)
     axis = axis_of(dim, x.ndim, name)
     if index.numel() == 0 and index.ndim != x.ndim:  # PyTorch accepts an empty index of any rank
         return x.clone()
@@ -89,12 +89,12 @@ def along(name: str, run: Any, x: Tensor, dim: int, index: Tensor, src: Any, **p
 
 @operation("scatter_add")
 def _scatter_add(x: Tensor, src: Tensor, *, dim: int, index: Tensor) -> Tensor:
-    return combined(x, dim, index, src, kernels.add)
+    return scatter_combined(x, dim, index, src, kernels.add)
 
 
 @operation("scatter")
 def _scatter(x: Tensor, src: Tensor, *, dim: int, index: Tensor) -> Tensor:
-    return scattered(x, dim, index, src, put_lines, x.dtype)
+    return apply_scatter(x, dim, index, src, scatter_assign_along, x.dtype)
 
 
 @whole("scatter_add", also=are_deterministic_algorithms_enabled)
@@ -104,7 +104,7 @@ def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     The order of additions is fixed, except that GPUs may add long index lists with atomics (see
     `use_deterministic_algorithms`).
     """
-    return along("scatter_add", _scatter_add, x, dim, index, src)
+    return run_scatter("scatter_add", _scatter_add, x, dim, index, src)
 
 
 @whole("scatter")
@@ -119,7 +119,7 @@ def scatter(
     if source is None:
         raise ArgumentError("scatter() needs src= or value=")
     if reduce is None:
-        return along("scatter", _scatter, x, dim, index, source)
+        return run_scatter("scatter", _scatter, x, dim, index, source)
     names = {"add": "sum", "multiply": "prod"}
     if reduce not in names:
         raise ArgumentError(f'scatter(reduce=...) is "add" or "multiply", found {reduce!r}')
@@ -132,12 +132,12 @@ def scatter(
 # -- reductions
 
 
-_COMBINATIONS = {"prod": kernels.multiply, "amax": kernels.greater, "amin": kernels.smaller}
+_COMBINATIONS = {"prod": kernels.multiply, "amax": kernels.maximum, "amin": kernels.minimum}
 
 
 @operation("scatter_combine")
 def _combine(x: Tensor, src: Tensor, *, dim: int, index: Tensor, reduce: str) -> Tensor:
-    return combined(x, dim, index, src, _COMBINATIONS[reduce])
+    return scatter_combined(x, dim, index, src, _COMBINATIONS[reduce])
 
 
 def _neutral(x: Tensor, reduce: str) -> Any:
@@ -163,7 +163,7 @@ def scatter_reduce(
     if reduce == "sum":
         return scatter_add(base, dim, index, src)
     if reduce != "mean":
-        return along("scatter_reduce", _combine, base, dim, index, src, reduce=reduce)
+        return run_scatter("scatter_reduce", _combine, base, dim, index, src, reduce=reduce)
     total: Any = scatter_add(_wide(base), dim, index, _wide(src))
     ones = creation.ones_like(x, dtype=total.dtype)
     start = ones if include_self else scatter(ones, dim, index, 0)
@@ -184,29 +184,29 @@ def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: floa
     """Return x with alpha times each slice of source added to the slice that the vector `index` selects."""
     scaled: Any = source if alpha == 1 else source * alpha
     if x.ndim == 0:
-        return reshape(index_add(lifted(x), dim, index, lifted(scaled)), ())
+        return reshape(index_add(at_least_1d(x), dim, index, at_least_1d(scaled)), ())
     axis = axis_of(dim, x.ndim, "index_add")
-    return scatter_add(x, axis, expand_index(x.shape, axis, lifted(index)), lifted(scaled))
+    return scatter_add(x, axis, expand_index(x.shape, axis, at_least_1d(index)), at_least_1d(scaled))
 
 
 def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """Return a copy of x with the slices given by an index vector replaced by those of source."""
     if x.ndim == 0:
-        return reshape(index_copy(lifted(x), dim, index, lifted(source)), ())
+        return reshape(index_copy(at_least_1d(x), dim, index, at_least_1d(source)), ())
     axis = axis_of(dim, x.ndim, "index_copy")
-    return scatter(x, axis, expand_index(x.shape, axis, lifted(index)), lifted(source))
+    return scatter(x, axis, expand_index(x.shape, axis, at_least_1d(index)), at_least_1d(source))
 
 
 def index_fill(x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     """Return a copy of x with the slices given by an index vector filled with a scalar or a 0-d tensor."""
     if x.ndim == 0:
-        return reshape(index_fill(lifted(x), dim, index, value), ())
+        return reshape(index_fill(at_least_1d(x), dim, index, value), ())
     axis = axis_of(dim, x.ndim, "index_fill")
     if isinstance(value, Tensor) and value.ndim:
         raise ShapeError(f"index_fill() takes a number or a 0-d tensor, found shape {value.shape}")
     shape = tuple(x.shape[axis] if i == axis else 1 for i in range(x.ndim))
     nowhere = creation.zeros(x.shape[axis], dtype=dtypes.boolean, device=x.device)
-    chosen = scatter(nowhere, 0, lifted(index), True)
+    chosen = scatter(nowhere, 0, at_least_1d(index), True)
     return where(reshape(chosen, shape), value, x).to(x.dtype)
 
 
@@ -223,9 +223,9 @@ def index_reduce(
     if reduce not in _REDUCTIONS:
         raise ArgumentError(f'index_reduce(reduce=...) is "prod", "mean", "amax" or "amin", found {reduce!r}')
     if x.ndim == 0:
-        wide = index_reduce(lifted(x), dim, index, lifted(source), reduce, include_self=include_self)
+        wide = index_reduce(at_least_1d(x), dim, index, at_least_1d(source), reduce, include_self=include_self)
         return reshape(wide, ())
     axis = axis_of(dim, x.ndim, "index_reduce")
     return scatter_reduce(
-        x, axis, expand_index(x.shape, axis, lifted(index)), source, reduce, include_self=include_self
+        x, axis, expand_index(x.shape, axis, at_least_1d(index)), source, reduce, include_self=include_self
     )

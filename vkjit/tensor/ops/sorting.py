@@ -28,7 +28,7 @@ from . import creation, elementwise_launch
 from .arithmetic import lerp, where
 from .elementwise_launch import arithmetic_type
 from .gather import gather, index_select
-from .reductions import Extreme
+from .reductions import MinMax
 from .views import axis_of, movedim, narrow, reshape, select, squeeze, unsqueeze
 
 __all__ = [
@@ -54,13 +54,13 @@ def _lines(x: Tensor, axis: int) -> DeviceArray:
     return DeviceArray(moved.buffer, moved.offset, moved.dtype, shape, contiguous_strides(shape))
 
 
-def _places(lines: DeviceArray) -> DeviceArray:
+def _row_indices(lines: DeviceArray) -> DeviceArray:
     """Return the indices 0, 1, 2, ... along each row."""
     count = lines.shape[1]
     if count >= 2**31:
         raise ShapeError(f"sorting takes lines of fewer than 2**31 elements, found {count}")
     numbers = allocate((count,), dtypes.i32, lines.device)
-    maps.numbers(numbers)
+    maps.iota(numbers)
     return DeviceArray(numbers.buffer, 0, dtypes.i32, lines.shape, (0, 1))
 
 
@@ -74,8 +74,8 @@ def _key(dtype: DType) -> Any:
     if dtype.is_float:
         return kernels.key_f64 if wide else kernels.key_f32
     if dtype.kind == "int":
-        return kernels.key_signed_long if wide else kernels.key_signed
-    return kernels.key_unsigned_long if wide else kernels.key_unsigned
+        return kernels.key_i64 if wide else kernels.key_signed
+    return kernels.key_u64 if wide else kernels.key_unsigned
 
 
 def _bytes(array: DeviceArray) -> DeviceArray:
@@ -87,16 +87,18 @@ def _bytes(array: DeviceArray) -> DeviceArray:
 
 def _ordered(lines: DeviceArray, descending: bool) -> tuple[DeviceArray, DeviceArray]:
     """Return the sorted values of rows (L, N) and their original indices (i32 or i64)."""
-    if _ranked(lines):
-        short = lines.shape[1] <= radix_sort_ballot.most_of_row(lines)
-        return (radix_sort_ballot.sort_rows if short else radix_sort_ballot.sort_lines)(lines, dtypes.i64, descending)
+    if _sorts_by_ranks(lines):
+        short = lines.shape[1] <= radix_sort_ballot.max_row_length(lines)
+        return (radix_sort_ballot.sort_short_rows if short else radix_sort_ballot.radix_sort)(
+            lines, dtypes.i64, descending
+        )
     options = (_key(lines.dtype), descending)
     if _sorts_by_digits(lines):
-        values, indices = radix_sort.sort_by_digits(_bytes(lines), options[0], _key_bits(lines.dtype), descending)
+        values, indices = radix_sort.radix_sort(_bytes(lines), options[0], _key_bits(lines.dtype), descending)
         return DeviceArray(values.buffer, values.offset, lines.dtype, values.shape, values.strides), indices
-    positions, n = _places(lines), lines.shape[1]
+    positions, n = _row_indices(lines), lines.shape[1]
     values, indices = _like(lines), allocate(lines.shape, dtypes.i32, lines.device)
-    kernels.count_ranks(_bytes(lines), positions, _bytes(values), indices, BLOCK, *options)
+    kernels.rank_sort_blocks(_bytes(lines), positions, _bytes(values), indices, BLOCK, *options)
     other, others = _like(lines), _like(indices)
     width = BLOCK
     while width < n:
@@ -113,11 +115,13 @@ def _key_bits(dtype: DType) -> int:
     return max(dtype.bits, 8) if dtype.kind in ("uint", "bool") else 32
 
 
-def _ranked(lines: DeviceArray) -> bool:
+def _sorts_by_ranks(lines: DeviceArray) -> bool:
     """True if rows are sorted by subgroup ranking on a GPU."""
     device = lines.device
     return (
-        lines.shape[1] < 2**31 - 2**16 and device_class(device) == "gpu" and radix_sort_ballot.ranks_by_ballots(device)
+        lines.shape[1] < 2**31 - 2**16
+        and device_class(device) == "gpu"
+        and radix_sort_ballot.supports_ballot_ranking(device)
     )
 
 
@@ -131,7 +135,7 @@ def _sorts_by_digits(lines: DeviceArray) -> bool:
     return device_class(lines.device) == "gpu" and n > 16384
 
 
-def _back(array: DeviceArray, x: Tensor, axis: int, size: int, dtype: DType) -> Tensor:
+def _from_rows(array: DeviceArray, x: Tensor, axis: int, size: int, dtype: DType) -> Tensor:
     """Convert rows (L, size) to a tensor of x's shape with `size` elements along the axis."""
     others = tuple(e for i, e in enumerate(x.shape) if i != axis)
     shape = (*others, size)
@@ -154,10 +158,10 @@ def sort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = True
     if x.numel() == 0:
         return Order(x.clone(), creation.empty(x.shape, dtype=dtypes.i64, device=x.device))
     values, order = _ordered(_lines(x, axis), descending)
-    indices = _back(order, x, axis, x.shape[axis], dtypes.i64)
+    indices = _from_rows(order, x, axis, x.shape[axis], dtypes.i64)
     if x.requires_grad:
         return Order(gather(x, axis, indices), indices)
-    return Order(_back(values, x, axis, x.shape[axis], x.dtype), indices)
+    return Order(_from_rows(values, x, axis, x.shape[axis], x.dtype), indices)
 
 
 @whole("argsort")
@@ -171,13 +175,14 @@ def msort(x: Tensor) -> Tensor:
     return sort(x, 0).values
 
 
-def _first(
+def _select_first(
     lines: DeviceArray, places: DeviceArray | None, k: int, largest: bool, local: int, most: int
 ) -> tuple[DeviceArray, DeviceArray]:
     """Select the first k elements of each segment of rows (L, N), with segments of at most local * most elements.
 
-    Returns values and indices (L, segments * k); indices are i64 for a single segment, else i32. Without `places`
-    elements are numbered by their position.
+    "First" means largest if `largest`, else smallest. Returns values and indices, at most k per segment, concatenated
+    along each row; indices are i64 for a single segment, else i32. `places` holds the original index of each element;
+    None means its position in the row.
     """
     rows, n = lines.shape
     length = min(n, local * most)
@@ -194,9 +199,9 @@ def _first(
             operands = (*sources, *targets, begin, places is None)
             if lines.device.caps.kind == "llvm-cpu":
                 bits = dtypes.u64 if lines.dtype.bits == 64 else dtypes.u32
-                kernels.first_alone(*operands, _key(lines.dtype), bits, largest, 8 if k <= 8 else 32)
+                kernels.top_k_per_invocation(*operands, _key(lines.dtype), bits, largest, 8 if k <= 8 else 32)
             else:
-                kernels.first_of_lines(*operands, local, _key(lines.dtype), largest, most)
+                kernels.top_k_per_workgroup(*operands, local, _key(lines.dtype), largest, most)
     return values, indices
 
 
@@ -208,7 +213,7 @@ def _segments(array: DeviceArray, begin: int, count: int, width: int) -> DeviceA
 
 
 def _top(lines: DeviceArray, k: int, largest: bool) -> tuple[DeviceArray, DeviceArray]:
-    """Return the first k values of rows (L, N), sorted, and their i64 indices.
+    """Return the k largest (or smallest) values of rows (L, N), sorted, and their i64 indices.
 
     Reduces segments to their first k elements until one segment is left.
     """
@@ -219,7 +224,7 @@ def _top(lines: DeviceArray, k: int, largest: bool) -> tuple[DeviceArray, Device
     indices: DeviceArray | None = None
     while True:
         single = values.shape[1] <= local * most
-        values, indices = _first(values, indices, k, largest, local, most)
+        values, indices = _select_first(values, indices, k, largest, local, most)
         if single:
             return values, indices
 
@@ -245,34 +250,34 @@ def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = 
         order = sort(x, axis, largest)
         return Order(narrow(order.values, axis, 0, k), narrow(order.indices, axis, 0, k))
     top_values, top_indices = _top(_lines(x, axis), k, largest)
-    indices = _back(top_indices, x, axis, k, dtypes.i64)
-    return Order(gather(x, axis, indices) if x.requires_grad else _back(top_values, x, axis, k, x.dtype), indices)
+    indices = _from_rows(top_indices, x, axis, k, dtypes.i64)
+    return Order(gather(x, axis, indices) if x.requires_grad else _from_rows(top_values, x, axis, k, x.dtype), indices)
 
 
 @whole("kthvalue")
-def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Extreme:
+def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> MinMax:
     """Return the k-th smallest value (counting from 1) along an axis, and its index."""
     flat = reshape(x, 1) if x.ndim == 0 else x
     axis = _axis(flat, dim, "kthvalue")
     if not 1 <= k <= flat.shape[axis]:
         raise ShapeError(f"kthvalue({k}): axis {dim} has {flat.shape[axis]} elements")
     indices = narrow(argsort(flat, axis), axis, k - 1, 1).contiguous()
-    return _one(flat, axis, indices, keepdim, x.ndim == 0)
+    return _value_at(flat, axis, indices, keepdim, x.ndim == 0)
 
 
-def _one(x: Tensor, axis: int, indices: Tensor, keepdim: bool, scalar: bool) -> Extreme:
+def _value_at(x: Tensor, axis: int, indices: Tensor, keepdim: bool, scalar: bool) -> MinMax:
     values = gather(x, axis, indices)
     if keepdim and not scalar:
-        return Extreme(values, indices)
-    return Extreme(_alone(squeeze(values, axis)), _alone(squeeze(indices, axis)))
+        return MinMax(values, indices)
+    return MinMax(_as_non_view(squeeze(values, axis)), _as_non_view(squeeze(indices, axis)))
 
 
-def _alone(x: Tensor) -> Tensor:
+def _as_non_view(x: Tensor) -> Tensor:
     """Turn a view that solely owns its memory into a plain tensor, unless autograd tracks it.
 
     Cached calls (`repeats`) accept only results that aren't views.
     """
-    return x if state.special or x.requires_grad else Tensor(x._array)
+    return x if state.intercepts or x.requires_grad else Tensor(x._array)
 
 
 def _median(x: Tensor, dim: int | None, keepdim: bool, ignore: bool, name: str) -> Any:
@@ -293,7 +298,7 @@ def _median(x: Tensor, dim: int | None, keepdim: bool, ignore: bool, name: str) 
         indices = gather(order, axis, rank.to(dtypes.i64))
     else:
         indices = narrow(order, axis, (count - 1) // 2, 1).contiguous()
-    result = _one(flat, axis, indices, keepdim, x.ndim == 0)
+    result = _value_at(flat, axis, indices, keepdim, x.ndim == 0)
     return _shared(flat, reshape(result.values.detach(), ())) if dim is None else result
 
 
@@ -352,7 +357,7 @@ def _quantile(x: Tensor, q: Any, dim: int | None, keepdim: bool, interpolation: 
     else:
         result = movedim(result, -1, axis + 1)
         result = result if keepdim and x.ndim else squeeze(result, axis + 1)
-    return _alone(select(result, 0, 0) if levels.ndim == 0 else result)
+    return _as_non_view(select(result, 0, 0) if levels.ndim == 0 else result)
 
 
 @whole("quantile")

@@ -15,7 +15,7 @@ from vkjit.stdlib.elementwise import functions, special_functions
 from ..autograd.mode import state
 from ..dispatch import is_recording, operation
 from ..op_cache import whole
-from ..precision import widened
+from ..precision import computed_in_f32
 from ..promotion import result_type
 from ..tensor import Tensor
 from . import creation
@@ -104,13 +104,13 @@ def addcmul(x: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
     return _addcmul(*operands, value=value)
 
 
-@widened
+@computed_in_f32
 def _addcmul(x: Any, tensor1: Any, tensor2: Any, *, value: float) -> Tensor:
     return add(x, mul(tensor1, tensor2), alpha=value)
 
 
 @whole("addcdiv")
-@widened
+@computed_in_f32
 def addcdiv(x: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
     """Return x + value * tensor1 / tensor2. Raises DTypeError for integers."""
     if not result_type(x, tensor1, tensor2).is_float:
@@ -128,13 +128,13 @@ def clamp_max(x: Tensor, max: Operand) -> Tensor:
     return clamp(x, max=max)
 
 
-@widened
+@computed_in_f32
 def deg2rad(x: Any) -> Tensor:
     """Convert degrees to radians."""
     return x * (math.pi / 180)  # type: ignore[no-any-return]
 
 
-@widened
+@computed_in_f32
 def rad2deg(x: Any) -> Tensor:
     """Convert radians to degrees."""
     return x * (180 / math.pi)  # type: ignore[no-any-return]
@@ -149,7 +149,7 @@ def float_power(x: Operand, exponent: Operand) -> Tensor:
     return pow(double(x), double(exponent))
 
 
-@widened
+@computed_in_f32
 def ldexp(x: Any, other: Any) -> Tensor:
     """Return x * 2 ** other, as floats."""
     scale = pow(2.0, other if isinstance(other, Tensor) and other.dtype.is_float else other.to(dtypes.f32))

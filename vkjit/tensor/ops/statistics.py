@@ -15,7 +15,7 @@ from vkjit.errors import ArgumentError, DTypeError, ShapeError
 from vkjit.stdlib.index import bincount as counting
 
 from ..op_cache import whole
-from ..precision import widened
+from ..precision import computed_in_f32
 from ..tensor import Tensor
 from . import creation
 from .arithmetic import where
@@ -55,7 +55,7 @@ def nansum(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = N
     return sum(where(x != x, 0, x) if x.dtype.is_float else x, dim, keepdim, dtype=dtype)
 
 
-@widened
+@computed_in_f32
 def nanmean(x: Any, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """Return the mean over axes, ignoring NaN."""
     if not x.dtype.is_float:
@@ -65,13 +65,13 @@ def nanmean(x: Any, dim: Dims = None, keepdim: bool = False, *, dtype: Any = Non
     return result if dtype is None else result.to(creation.as_dtype(dtype))  # type: ignore[no-any-return]
 
 
-@widened
+@computed_in_f32
 def dist(a: Any, b: Any, p: float = 2) -> Tensor:
     """Return the p-norm of a - b."""
     return norm(a - b, p)
 
 
-@widened
+@computed_in_f32
 def cdist(a: Any, b: Any, p: float = 2.0, compute_mode: str | None = None) -> Tensor:
     """Return the p-norm distances between rows: (..., m, d) and (..., n, d) to (..., m, n)."""
     del compute_mode  # distances are always computed from differences
@@ -86,15 +86,15 @@ def cdist(a: Any, b: Any, p: float = 2.0, compute_mode: str | None = None) -> Te
 
 
 @whole("ends")
-def _ends(x: Tensor) -> Tensor:
+def _min_max(x: Tensor) -> Tensor:
     """Return the minimum and maximum of a vector of integers."""
-    return Tensor(counting.ends(contiguous(x)._array))
+    return Tensor(counting.min_max(contiguous(x)._array))
 
 
-@whole("count_numbers")
+@whole("bincount")
 def _counts(x: Tensor, size: int) -> Tensor:
     """Count the occurrences of each integer below `size` in a vector (i64); all elements must be in range."""
-    return Tensor(counting.count_numbers(contiguous(x)._array, size)).to(dtypes.i64)
+    return Tensor(counting.bincount(contiguous(x)._array, size)).to(dtypes.i64)
 
 
 def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
@@ -102,13 +102,13 @@ def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Te
     if x.ndim != 1 or not x.dtype.is_integer:
         raise ArgumentError(f"bincount() takes a vector of integers of at least 0, found {x.dtype!r} {x.shape}")
     plain = x.detach()
-    low, high = (int(v) for v in _ends(plain).tolist()) if x.numel() else (0, -1)
+    low, high = (int(v) for v in _min_max(plain).tolist()) if x.numel() else (0, -1)
     if low < 0:
         raise ArgumentError(f"bincount() takes integers of at least 0, found {low}")
     size = max(high + 1, minlength)
     if not x.numel():  # i64 even with weights, as in PyTorch
         return creation.zeros(size, dtype=dtypes.i64, device=x.device)
-    if weights is None and counting.counts_fit(plain._array, size):
+    if weights is None and counting.supports_bincount(plain._array, size):
         return _counts(plain, size)
     dtype = dtypes.i64 if weights is None else weights.dtype if weights.dtype.is_float else dtypes.f64
     if weights is None:
@@ -145,7 +145,7 @@ def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
 # -- unique values
 
 
-def _answers(results: tuple[Tensor | None, ...]) -> Any:
+def _present_results(results: tuple[Tensor | None, ...]) -> Any:
     present = tuple(r for r in results if r is not None)
     return present[0] if len(present) == 1 else present
 
@@ -160,7 +160,7 @@ def _firsts(values: Any) -> Tensor:
     return cat([head, narrow(values, 0, min(1, count), rest) != narrow(values, 0, 0, rest)])
 
 
-def _numbered(
+def _unique_with_indices(
     values: Tensor, firsts: Tensor, numbered: bool, counted: bool
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Return (unique values, index of each element's value, counts) of a vector whose equal elements are adjacent.
@@ -191,12 +191,12 @@ def unique(
         return _unique_slices(x, axis_of(dim, x.ndim, "unique"), return_inverse, return_counts)
     flat = reshape(x.detach(), (x.numel(),))
     values, order = sort(flat)
-    distinct, numbers, counts = _numbered(values, _firsts(values), return_inverse, return_counts)
+    distinct, numbers, counts = _unique_with_indices(values, _firsts(values), return_inverse, return_counts)
     inverse = None
     if numbers is not None and return_inverse:
         zeros = creation.zeros(flat.shape, dtype=dtypes.i64, device=x.device)
         inverse = reshape(scatter_add(zeros, 0, order, numbers), x.shape) if x.numel() else reshape(zeros, x.shape)
-    return _answers((distinct, inverse, counts if return_counts else None))
+    return _present_results((distinct, inverse, counts if return_counts else None))
 
 
 def _unique_slices(x: Tensor, axis: int, return_inverse: bool, return_counts: bool) -> Any:
@@ -207,7 +207,7 @@ def _unique_slices(x: Tensor, axis: int, return_inverse: bool, return_counts: bo
     else:
         _, firsts, inverse, counts = np.unique(rows, axis=0, return_index=True, return_inverse=True, return_counts=True)
     index = creation.upload(firsts.astype(np.int64), dtypes.i64, x.device)
-    return _answers(
+    return _present_results(
         (
             index_select(x.detach(), axis, index),
             creation.upload(inverse.reshape(-1).astype(np.int64), dtypes.i64, x.device) if return_inverse else None,
@@ -234,10 +234,10 @@ def unique_consecutive(
 
         firsts = cat([creation.ones(min(rows.shape[0], 1), dtype=dtypes.boolean, device=x.device), differs])
     positions = creation.arange(flat.shape[0], device=x.device)
-    starts, numbers, counts = _numbered(positions, firsts, return_inverse, return_counts)
+    starts, numbers, counts = _unique_with_indices(positions, firsts, return_inverse, return_counts)
     axis = 0 if dim is None else axis_of(dim, x.ndim, "unique_consecutive")
     source = flat if dim is None else x.detach()
     inverse = None
     if numbers is not None and return_inverse:
         inverse = reshape(numbers, x.shape if dim is None else (x.shape[axis],))
-    return _answers((index_select(source, axis, starts), inverse, counts if return_counts else None))
+    return _present_results((index_select(source, axis, starts), inverse, counts if return_counts else None))

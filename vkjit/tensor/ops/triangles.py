@@ -11,7 +11,7 @@ import numpy as np
 from vkjit import dtypes
 from vkjit.errors import ArgumentError, ShapeError
 from vkjit.runtime.device import DeviceArray, contiguous_strides
-from vkjit.stdlib.rows.copy_vec4 import takes_fours, triangle_fours
+from vkjit.stdlib.rows.copy_vec4 import supports_vec4, triangle_vec4
 from vkjit.stdlib.scan_sort import scan as kernels
 
 from ..dispatch import operation
@@ -35,8 +35,8 @@ def triangle(x: Tensor, *, diagonal: int, upper: bool) -> Tensor:
         shape = (math.prod(x.shape[:-2]), *x.shape[-2:])
         source = views.reshape(x, shape)._array
         target = DeviceArray(out.buffer, 0, out.dtype, shape, contiguous_strides(shape))
-        if takes_fours(source, target) and source.strides[2] == 1:
-            triangle_fours(source, target, diagonal, upper)
+        if supports_vec4(source, target) and source.strides[2] == 1:
+            triangle_vec4(source, target, diagonal, upper)
         else:
             kernels.triangle(source, target, diagonal, upper)
     return Tensor(out)

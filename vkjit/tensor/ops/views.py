@@ -311,10 +311,10 @@ def select(x: Tensor, dim: int, index: int) -> Tensor:
 @whole("flip")
 def flip(x: Tensor, *axes: Any, dims: Any = None) -> Tensor:
     """Reverse the elements along axes; a copy, as in PyTorch (`x[::-1]` is a view with negative strides)."""
-    return backwards(x, *axes, dims=dims).clone()
+    return flip_view(x, *axes, dims=dims).clone()
 
 
-def backwards(x: Tensor, *axes: Any, dims: Any = None) -> Tensor:
+def flip_view(x: Tensor, *axes: Any, dims: Any = None) -> Tensor:
     """Reverse the elements along axes, as a view (unlike `flip`)."""
     flat = _listed(axes, dims)
     named = [axis_of(dim, x.ndim or 1, "flip") for dim in flat]

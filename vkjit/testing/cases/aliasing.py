@@ -10,10 +10,10 @@ from vkjit.lang.structs import StructType
 
 from .case import Case
 
-__all__ = ["joined", "pairs_of"]
+__all__ = ["alias_pairs", "with_aliased"]
 
 
-def pairs_of(spec: KernelSpec, given: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+def alias_pairs(spec: KernelSpec, given: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     """Validate the pairs given as `aliases=` and order each so that an array that the kernel reads comes first.
 
     Raises ArgumentError for names that aren't two different array parameters, for arrays of structs, and for two Outs.
@@ -35,7 +35,7 @@ def pairs_of(spec: KernelSpec, given: Sequence[tuple[str, str]]) -> tuple[tuple[
     return tuple(pairs)
 
 
-def joined(case: Case, pair: tuple[str, str]) -> Case | None:
+def with_aliased(case: Case, pair: tuple[str, str]) -> Case | None:
     """Return the case with both parameters of the pair in one array, which has the values and layout of the first.
 
     Returns None if their types or shapes differ or the first array has axes of stride 0.

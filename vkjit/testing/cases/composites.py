@@ -18,7 +18,7 @@ from vkjit.errors import ArgumentError, FeatureError
 from vkjit.frontend import KernelSpec, leaves_of
 from vkjit.frontend.signature.composites import Leaf
 from vkjit.lang.structs import StructType
-from vkjit.launch.struct_arguments import TakenApart, numbers_of, struct_dtype
+from vkjit.launch.struct_arguments import SplitStruct, scalars_of, struct_dtype
 
 from .layouts import Layout
 
@@ -31,7 +31,7 @@ __all__ = [
     "parts_of_arrays",
     "plain_layouts",
     "refuse_unknown_types",
-    "taken_apart",
+    "split_into_parts",
     "whole",
 ]
 
@@ -203,19 +203,19 @@ def for_launch(spec: KernelSpec, values: Mapping[str, Any]) -> dict[str, Any]:
             arguments[parameter.name] = parts[0]
         elif parameter.kind == "array":
             axes = len(leaves_of(parameter.element)[0].shape)
-            arguments[parameter.name] = TakenApart(parts, parts[0].shape[: len(parts[0].shape) - axes])
+            arguments[parameter.name] = SplitStruct(parts, parts[0].shape[: len(parts[0].shape) - axes])
         else:
-            arguments[parameter.name] = TakenApart(parts, ())
+            arguments[parameter.name] = SplitStruct(parts, ())
     return arguments
 
 
-def taken_apart(spec: KernelSpec, name: str, value: Any) -> dict[str, Any]:
+def split_into_parts(spec: KernelSpec, name: str, value: Any) -> dict[str, Any]:
     """Split one of the user's arguments into its parts, by name. Raises ArgumentError for missing struct fields."""
     parameter = next((p for p in parameters_of(spec) if p.name == name), None)
     if parameter is None or parameter.element is None or (parameter.kind == "array" and not parameter.is_struct):
         return {name: value}
     if parameter.kind == "scalar":
-        return dict(zip(parameter.parts, numbers_of(f"argument {name}", parameter.element, value), strict=True))
+        return dict(zip(parameter.parts, scalars_of(f"argument {name}", parameter.element, value), strict=True))
     array = np.asarray(value)
     views = {}
     for part, leaf in _leaves(parameter).items():

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["CANARY", "C_ORDER", "MARGIN", "Layout", "Placement", "image", "strays", "view_of"]
+__all__ = ["C_ORDER", "REDZONE_BYTE", "REDZONE_ELEMENTS", "Layout", "Placement", "image", "stray_writes", "view_of"]
 
 Bytes = npt.NDArray[np.uint8]
 
-MARGIN = 64
+REDZONE_ELEMENTS = 64
 """Elements of redzone before and after an array."""
 
-CANARY = 0xA5
+REDZONE_BYTE = 0xA5
 """The byte that fills redzones and gaps."""
 
 
@@ -77,13 +77,13 @@ class Layout:
                 continue
             strides[axis] = reach
             reach *= max(shape[axis], 1)
-        first = MARGIN + self.offset
+        first = REDZONE_ELEMENTS + self.offset
         for axis in () if 0 in shape else self.backwards:  # an empty array has no last element to start from
             if axis < len(shape) and strides[axis]:
                 first += strides[axis] * max(shape[axis] - 1, 0)
                 strides[axis] = -strides[axis]
         span = 1 + sum((n - 1) * abs(s) for n, s in zip(shape, strides, strict=True) if n > 0)
-        return Placement(tuple(strides), first, 2 * MARGIN + self.offset + (0 if 0 in shape else span))
+        return Placement(tuple(strides), first, 2 * REDZONE_ELEMENTS + self.offset + (0 if 0 in shape else span))
 
 
 C_ORDER = Layout()
@@ -104,7 +104,7 @@ def image(
     `values` are stored once along axes of stride 0; None fills the array with the byte `poison`.
     """
     placement = layout.place(shape)
-    data = np.full(placement.count * storage.itemsize, CANARY, np.uint8)
+    data = np.full(placement.count * storage.itemsize, REDZONE_BYTE, np.uint8)
     if 0 in shape:
         return data
     view = view_of(data, placement, shape, storage)
@@ -116,7 +116,9 @@ def image(
     return data
 
 
-def strays(found: Bytes, before: Bytes, layout: Layout, shape: tuple[int, ...], storage: np.dtype[Any]) -> list[int]:
+def stray_writes(
+    found: Bytes, before: Bytes, layout: Layout, shape: tuple[int, ...], storage: np.dtype[Any]
+) -> list[int]:
     """Return where the buffer changed outside the array, as offsets in elements from the array's first one."""
     placement = layout.place(shape)
     changed = (found != before).reshape(-1, storage.itemsize).any(axis=1)

@@ -18,7 +18,7 @@ from vkjit.errors import ArgumentError
 from vkjit.frontend import KernelSpec
 
 from .case import ArrayInput, Case
-from .composites import outputs_by_parameter, parameters_of, taken_apart, whole
+from .composites import outputs_by_parameter, parameters_of, split_into_parts, whole
 
 __all__ = ["call_by_name", "expected_outputs", "outputs_of", "uncertainty", "values_by_name"]
 
@@ -145,7 +145,10 @@ def _given_outputs(
             raise ArgumentError(f"the reference gives one result, expected {len(names)} ({', '.join(names)})")
         outputs = {names[0]: result}
     parts = {
-        n: v for name, value in outputs.items() if value is not None for n, v in taken_apart(spec, name, value).items()
+        n: v
+        for name, value in outputs.items()
+        if value is not None
+        for n, v in split_into_parts(spec, name, value).items()
     }
     return {n: _shaped(n, value, case.arguments[n].shape, n in loose) for n, value in parts.items()}
 

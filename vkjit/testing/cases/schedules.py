@@ -25,16 +25,16 @@ class Schedule:
     """Launch and compilation settings of a kernel; None keeps the default.
 
     `local`: workgroup size. `order` of workgroups: "forward", "reverse" or the seed of a permutation (interpreter).
-    `subgroup_size` (interpreter). `most_groups`: split larger grids into several dispatches (interpreter).
-    `optimisation`: level, 0 to 2. `vector_width`: invocations per vector (CPU); 1 on a Vulkan device disables
+    `subgroup_size` (interpreter). `max_groups`: split larger grids into several dispatches (interpreter).
+    `optimization`: level, 0 to 2. `vector_width`: invocations per vector (CPU); 1 on a Vulkan device disables
     vectorized memory accesses. `strict`, `debug`: as in the decorator.
     """
 
     local: Triple | None = None
     order: str | int = "forward"
     subgroup_size: int | None = None
-    most_groups: int | None = None
-    optimisation: int | None = None
+    max_groups: int | None = None
+    optimization: int | None = None
     strict: bool | None = None
     debug: bool | None = None
     vector_width: int | None = None
@@ -81,11 +81,11 @@ def choices_for(
     choices: list[tuple[str, list[Any]]] = [("local", _locals(kernel, uses_subgroups, has_groups))]
     if device.caps.kind == "interpreter":
         choices += [("order", ["forward", "reverse", 1, 2])]
-        choices += [("most_groups", [None, 2])]
+        choices += [("max_groups", [None, 2])]
         if uses_subgroups:
             choices += [("subgroup_size", _subgroup_sizes(kernel))]
     else:
-        choices += [("optimisation", [None, 0, 1]), ("vector_width", _vector_widths(device))]
+        choices += [("optimization", [None, 0, 1]), ("vector_width", _vector_widths(device))]
     choices += [("strict", list(dict.fromkeys((None, *strict))))]
     return [(name, values) for name, values in choices if len(values) > 1]
 

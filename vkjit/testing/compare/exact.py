@@ -14,7 +14,7 @@ import numpy as np
 
 from vkjit.errors import ArgumentError
 from vkjit.ir.ops import OpName
-from vkjit.ir.semantics import MEANING, quiet
+from vkjit.ir.semantics import MEANING, silence_warnings
 
 __all__ = ["Verdict", "exact", "judge"]
 
@@ -26,7 +26,7 @@ _WITHOUT_EXTENDED: frozenset[OpName] = frozenset({"erf", "erfc"})
 
 def exact(name: OpName, operands: list[Values]) -> Values:
     """Evaluate the op `name` in a wider type than that of its operands."""
-    with quiet():
+    with silence_warnings():
         if operands[0].dtype != np.float64:
             return np.asarray(_wide_meaning(name)(*(v.astype(np.float64) for v in operands)))
         if np.finfo(np.longdouble).nmant >= 63 and name not in _WITHOUT_EXTENDED:
@@ -56,7 +56,7 @@ def _with_mpmath(name: OpName, operands: list[Values]) -> Values:
         "exp2": lambda x: context.mpf(2) ** x,
     }
     function = functions.get(name) or getattr(context, "power" if name == "pow" else name)
-    with quiet():
+    with silence_warnings():
         result = np.asarray(MEANING[name](*operands)).astype(np.longdouble)
     regular = np.isfinite(result) & (result != 0)
     for i in np.flatnonzero(regular):
@@ -101,7 +101,7 @@ def judge(name: OpName, operands: list[Values], found: Values, bound: float) -> 
     counted = np.where(small, -1.0, ulp)
     at = int(np.argmax(counted)) if found.size else None
     worst = float(counted[at]) if at is not None else 0.0
-    with quiet():
+    with silence_warnings():
         gone = int(np.count_nonzero((found == 0) & (wide != 0) & (np.abs(wide) < tiny)))
     return Verdict(max(worst, 0.0), at if worst > 0 else None, np.flatnonzero(~fits), gone)
 
@@ -109,7 +109,7 @@ def judge(name: OpName, operands: list[Values], found: Values, bound: float) -> 
 def _compare(wide: Values, found: Values, bound: float) -> tuple[Values, Values]:
     """Return errors in ULPs (-1 for special and subnormal results), and a mask of acceptable results."""
     info = np.finfo(found.dtype)
-    with quiet():
+    with silence_warnings():
         same = (np.isnan(wide) & np.isnan(found)) | ((found == wide) & (np.signbit(found) == np.signbit(wide)))
         limit = wide.dtype.type(2) ** info.maxexp  # the first power of two past the largest number
         distance = np.abs(np.clip(found.astype(wide.dtype), -limit, limit) - np.clip(wide, -limit, limit))

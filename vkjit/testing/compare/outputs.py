@@ -30,20 +30,21 @@ class Bounds:
 
     `given`: the user's tolerance, which replaces all other bounds. Otherwise, `budget` returns the error sum of
     `ErrorBudget` (None: unknown), and `spread`, called only when needed, returns the measured spread and a mask of
-    elements whose value is undecided. `blur` returns the uncertainty of the expected values, where they come from a
-    reference. `wide` returns the spread under larger perturbations. `exact`: compare bit for bit.
+    elements whose value is undecided. `reference_uncertainty` returns the uncertainty of the expected values, where
+    they come from a reference. `wide_spread` returns the spread under larger perturbations. `exact`: compare bit for
+    bit.
     """
 
     budget: Callable[[], float | None]
     spread: Callable[[], tuple[Array, npt.NDArray[np.bool_]]] | None
     given: Tolerance | None = None
     exact: bool = False
-    blur: Callable[[], Array | None] | None = None
-    wide: Callable[[], Array] | None = None
+    reference_uncertainty: Callable[[], Array | None] | None = None
+    wide_spread: Callable[[], Array] | None = None
 
     def of_rows(self, shape: tuple[int, ...]) -> Bounds:
         """Return the bounds for an array with unordered rows: every row gets the largest bound of all rows."""
-        spread, blur, wide = self.spread, self.blur, self.wide
+        spread, blur, wide = self.spread, self.reference_uncertainty, self.wide_spread
 
         def widest() -> tuple[Array, npt.NDArray[np.bool_]]:
             distance, undecided = spread() if spread is not None else (np.zeros(shape), np.zeros(shape, np.bool_))
@@ -54,8 +55,8 @@ class Bounds:
             return None if unsure is None else _over_rows(unsure, shape)
 
         return replace(
-            self, spread=None if spread is None else widest, blur=None if blur is None else blurred,
-            wide=None if wide is None else lambda: _over_rows(wide(), shape),
+            self, spread=None if spread is None else widest, reference_uncertainty=None if blur is None else blurred,
+            wide_spread=None if wide is None else lambda: _over_rows(wide(), shape),
         )  # fmt: skip
 
 
@@ -107,13 +108,13 @@ def compare(found: Array, expected: Array, dtype: DType, bounds: Bounds) -> Diff
         widest, undecided = bounds.spread()
         allowed = allowed + SPREAD_FACTOR * widest
         wrong &= ~(distance <= allowed) & ~undecided
-    if wrong.any() and bounds.given is None and bounds.blur is not None:
-        unsure = bounds.blur()
+    if wrong.any() and bounds.given is None and bounds.reference_uncertainty is not None:
+        unsure = bounds.reference_uncertainty()
         if unsure is not None:
             allowed = allowed + SPREAD_FACTOR * unsure
             wrong &= ~(distance <= allowed)
-    if bounds.given is None and bounds.wide is not None and np.isfinite(distance[wrong]).any():
-        allowed = np.maximum(allowed, SPREAD_FACTOR * bounds.wide())
+    if bounds.given is None and bounds.wide_spread is not None and np.isfinite(distance[wrong]).any():
+        allowed = np.maximum(allowed, SPREAD_FACTOR * bounds.wide_spread())
         wrong &= ~(distance <= allowed)
     return Difference(wrong, found, wanted, np.asarray(allowed), dtype) if wrong.any() else None
 

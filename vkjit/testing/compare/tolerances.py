@@ -33,7 +33,7 @@ from vkjit.passes.analysis.trip_bound import Intervals, TripBound
 from vkjit.passes.lowering.lower_exits import LowerExits
 from vkjit.passes.transforms.inline import Inline
 
-from ..execution.accumulations import SUMS, roundings
+from ..execution.accumulations import ACCUMULATIONS, roundings
 from ..execution.shadow import epsilon
 
 __all__ = [
@@ -124,14 +124,14 @@ class _Part:
     """A part of the longest path.
 
     Its cost is `fixed`, plus `per_invocation` (atomics) times the number of invocations, plus the parts `inside` times
-    the trip count `rounds` (None: 1), plus the most expensive of `choices`.
+    the trip count `trips` (None: 1), plus the most expensive of `choices`.
     """
 
     fixed: float = 0.0
     per_invocation: float = 0.0
     inside: tuple[_Part, ...] = ()
     choices: tuple[_Part, ...] = ()
-    rounds: TripBound | None = None
+    trips: TripBound | None = None
     unknown: bool = False
 
 
@@ -158,7 +158,7 @@ class ErrorBudget:
                 raise KeyError
             total = part.fixed + part.per_invocation * invocations + sum(map(value, part.inside))
             total += max(map(value, part.choices), default=0.0)
-            return total if part.rounds is None else total * max(part.rounds.evaluate(extents, scalars, groups), 0)
+            return total if part.trips is None else total * max(part.trips.evaluate(extents, scalars, groups), 0)
 
         try:
             return value(self._root)
@@ -185,7 +185,7 @@ class ErrorBudget:
         if op.name not in LOOPS:
             return _Part(choices=parts)
         rounds = self._intervals.trips(op)
-        return _Part(inside=parts, rounds=rounds) if rounds is not None else _Part(unknown=True)
+        return _Part(inside=parts, trips=rounds) if rounds is not None else _Part(unknown=True)
 
 
 def _type_of(op: Op) -> DType | None:
@@ -203,7 +203,7 @@ def _cost(op: Op, invocations: int) -> float:
         return 0.5 * epsilon(dtype) * invocations if op.attrs.get("op") in ("add", "sub") else 0.0
     if op.name in ("sg_reduce", "sg_scan"):
         return 0.5 * _SUBGROUP_LEVELS * epsilon(dtype) if op.attrs.get("op") in ("add", "mul") else 0.0
-    if op.name in SUMS:
+    if op.name in ACCUMULATIONS:
         return 0.5 * roundings(op) * epsilon(dtype)
     if op.name == "cast":
         return 0.5 * epsilon(dtype)

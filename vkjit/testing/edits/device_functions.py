@@ -12,7 +12,7 @@ from typing import Any
 
 from vkjit.frontend import DeviceFunction
 
-__all__ = ["device_functions", "with_inner"]
+__all__ = ["device_functions", "with_device_function"]
 
 
 def device_functions(function: FunctionType) -> list[DeviceFunction]:
@@ -27,14 +27,14 @@ def device_functions(function: FunctionType) -> list[DeviceFunction]:
     return list(functions.values())
 
 
-def with_inner(function: FunctionType, target: DeviceFunction, made: DeviceFunction) -> FunctionType:
+def with_device_function(function: FunctionType, target: DeviceFunction, made: DeviceFunction) -> FunctionType:
     """Return the function with `made` in place of each use of `target`; the function itself if it doesn't reach it."""
     changed: dict[str, Any] = {}
     for name, value in _called(function):
         if value is target:
             changed[name] = made
         elif target in device_functions(_function(value)):
-            changed[name] = DeviceFunction(with_inner(_function(value), target, made), value.scope)
+            changed[name] = DeviceFunction(with_device_function(_function(value), target, made), value.scope)
     if not changed:
         return function
     code = function.__code__

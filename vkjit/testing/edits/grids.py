@@ -54,8 +54,8 @@ def _changes(source: FunctionSource, node: ast.expr) -> Iterator[tuple[Edit, Cha
         yield replaced("grid", item, source.lines, _one_more(source, item)), functools.partial(_longer, axis)
     texts = [text_of(source.lines, item) for item in node.elts]
     if len(set(texts)) > 1:
-        turned = f"({', '.join(reversed(texts))})"
-        yield replaced("grid", node, source.lines, turned), lambda grid: tuple(reversed(grid))
+        transposed = f"({', '.join(reversed(texts))})"
+        yield replaced("grid", node, source.lines, transposed), lambda grid: tuple(reversed(grid))
 
 
 def _one_more(source: FunctionSource, node: ast.expr) -> str:

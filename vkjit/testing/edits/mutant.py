@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from vkjit.frontend import DeviceFunction
-from vkjit.frontend.source import edited, source_of
+from vkjit.frontend.source import source_of, with_edited_source
 from vkjit.launch.kernel import Kernel
 
-from .device_functions import with_inner
+from .device_functions import with_device_function
 from .edit import Edit, changed_lines
 
 __all__ = ["mutant"]
@@ -22,9 +22,9 @@ def mutant(kernel: Kernel, edit: Edit, inside: DeviceFunction | None = None) -> 
     parse.
     """
     changed: Any = kernel.spec.fn if inside is None else inside.fn
-    function = edited(changed, changed_lines(source_of(changed).lines, edit))
+    function = with_edited_source(changed, changed_lines(source_of(changed).lines, edit))
     if inside is not None:
-        function = with_inner(kernel.spec.fn, inside, DeviceFunction(function, inside.scope))
+        function = with_device_function(kernel.spec.fn, inside, DeviceFunction(function, inside.scope))
     changed_kernel = kernel.variant(function)
     changed_kernel.spec = replace(kernel.spec, fn=function)
     changed_kernel._forget()

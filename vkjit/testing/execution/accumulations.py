@@ -10,9 +10,9 @@ from vkjit.ir.core import Op
 from vkjit.ir.ops import OpName
 from vkjit.ir.types import Matrix, Tile
 
-__all__ = ["SUMS", "roundings"]
+__all__ = ["ACCUMULATIONS", "roundings"]
 
-SUMS: frozenset[OpName] = frozenset({"tile_mma", "mat_mma", "tile_reduce", "tile_scan", "mat_map"})
+ACCUMULATIONS: frozenset[OpName] = frozenset({"tile_mma", "mat_mma", "tile_reduce", "tile_scan", "mat_map"})
 """Names of these operations."""
 
 

@@ -14,32 +14,36 @@ from vkjit.ir.core import Op
 from vkjit.ir.ops import OPS, OpName
 from vkjit.ir.types import Array
 
-from .accumulations import SUMS
+from .accumulations import ACCUMULATIONS
 
-__all__ = ["Sights", "watch_births", "watch_losses"]
+__all__ = ["NumericEvents", "record_lost_nans", "record_nonfinite"]
 
 _LOSING: frozenset[OpName] = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "fmin", "fmax"})
 """Operations that treat NaN like a number or ignore it."""
 
 
 @dataclass(slots=True)
-class Sights:
-    """Source locations of one run: `losses` compare a NaN, `births` produce NaN or infinities from finite operands."""
+class NumericEvents:
+    """Source locations of one run.
 
-    losses: dict[Loc, None] = field(default_factory=dict)
-    births: dict[Loc, None] = field(default_factory=dict)
+    `lost_nans`: comparisons and min/max operations that got a NaN operand. `nonfinite`: operations that produced NaN or
+    infinities from finite operands.
+    """
+
+    lost_nans: dict[Loc, None] = field(default_factory=dict)
+    nonfinite: dict[Loc, None] = field(default_factory=dict)
 
     def clear(self) -> None:
         """Forget the events of the previous run."""
-        self.losses.clear()
-        self.births.clear()
+        self.lost_nans.clear()
+        self.nonfinite.clear()
 
 
-def watch_losses(compiler: FunctionCompiler, op: Op, steps: list[Step], sights: Sights) -> None:
+def record_lost_nans(compiler: FunctionCompiler, op: Op, steps: list[Step], sights: NumericEvents) -> None:
     """Add a step, before the operation, that records NaN operands."""
     if op.name not in _LOSING:
         return
-    slots, loc, found = compiler.slots(op.operands), op.loc, sights.losses
+    slots, loc, found = compiler.slots(op.operands), op.loc, sights.lost_nans
 
     def step(frame: Any, mask: Any) -> None:
         if loc in found:
@@ -52,15 +56,15 @@ def watch_losses(compiler: FunctionCompiler, op: Op, steps: list[Step], sights: 
     steps.append(step)
 
 
-def watch_births(compiler: FunctionCompiler, op: Op, steps: list[Step], sights: Sights) -> None:
+def record_nonfinite(compiler: FunctionCompiler, op: Op, steps: list[Step], sights: NumericEvents) -> None:
     """Add a step, after the operation, that records NaN or infinities from finite operands."""
-    computes = OPS[op.name].meaning is not None or op.name == "cast" or op.name in SUMS
+    computes = OPS[op.name].meaning is not None or op.name == "cast" or op.name in ACCUMULATIONS
     if not computes or len(op.results) != 1 or not _holds_floats(op.result.type):
         return
     slots = [slot for slot, v in zip(compiler.slots(op.operands), op.operands, strict=True) if _holds_floats(v.type)]
     if not slots:
         return
-    target, loc, found, sums = compiler.slot(op.result), op.loc, sights.births, op.name in SUMS
+    target, loc, found, sums = compiler.slot(op.result), op.loc, sights.nonfinite, op.name in ACCUMULATIONS
 
     def step(frame: Any, mask: Any) -> None:
         born = ~np.isfinite(frame[target])

@@ -23,12 +23,12 @@ from vkjit.errors import ArgumentError
 from vkjit.launch.kernel import Kernel
 from vkjit.runtime.device import Buffer, Device, DeviceArray
 from vkjit.runtime.dispatch_cache import renew
-from vkjit.runtime.sanitizer_reports import DEFAULT_CHECKS, SanitizerReport, checks_of
+from vkjit.runtime.sanitizer_reports import DEFAULT_CHECKS, SanitizerReport, parse_checks
 
-from ..cases.aliasing import pairs_of
+from ..cases.aliasing import alias_pairs
 from ..cases.case import ArrayInput, Case, array, decode, encode, storage_of
-from ..cases.composites import for_launch, plain_layouts, taken_apart, whole
-from ..cases.layouts import image, strays, view_of
+from ..cases.composites import for_launch, plain_layouts, split_into_parts, whole
+from ..cases.layouts import image, stray_writes, view_of
 from ..cases.schedules import PLAIN, Schedule, variant
 
 __all__ = ["POISONS", "Executor", "Outcome", "executors", "run", "run_sanitized"]
@@ -46,12 +46,12 @@ POISONS = (0xFF, 0x3C)
 class Outcome:
     """The result of a launch.
 
-    `raw`: outputs in their memory representation, in logical shape. `strays`: arrays outside which the kernel wrote,
+    `raw`: outputs in their memory representation, in logical shape. `stray_writes`: arrays outside which the kernel wrote,
     with offsets in elements from the array's first one. `poison`: the byte that filled the outputs before.
     """
 
     raw: Mapping[str, npt.NDArray[Any]]
-    strays: Mapping[str, list[int]]
+    stray_writes: Mapping[str, list[int]]
     poison: int
 
     def untouched(self, name: str) -> npt.NDArray[np.bool_]:
@@ -160,20 +160,20 @@ class Executor:
             launch(**for_launch(kernel.expanded_spec, values))
 
     def _variant(self, schedule: Schedule) -> Kernel:
-        key = (schedule.local, schedule.strict, schedule.debug, schedule.optimisation, schedule.vector_width)
+        key = (schedule.local, schedule.strict, schedule.debug, schedule.optimization, schedule.vector_width)
         if key not in self._variants:
             self._variants[key] = variant(self.kernel, schedule)
         return self._variants[key]
 
     def _device_for(self, schedule: Schedule) -> Device:
         """Return the device, or an interpreter with a limited grid if the schedule splits grids."""
-        if schedule.most_groups is None or not self.interpreted:
+        if schedule.max_groups is None or not self.interpreted:
             return self.device
-        if schedule.most_groups not in self._cutting:
+        if schedule.max_groups not in self._cutting:
             interpreter = self.another()
-            interpreter.caps = replace(INTERPRETER_CAPS, max_groups=(schedule.most_groups,) * 3)
-            self._cutting[schedule.most_groups] = interpreter
-        return self._cutting[schedule.most_groups]
+            interpreter.caps = replace(INTERPRETER_CAPS, max_groups=(schedule.max_groups,) * 3)
+            self._cutting[schedule.max_groups] = interpreter
+        return self._cutting[schedule.max_groups]
 
     def _collect(self, case: Case, before: Mapping[str, Any], after: Mapping[str, Any], poison: int) -> Outcome:
         raw, beside = {}, {}
@@ -186,7 +186,7 @@ class Executor:
             storage = storage_of(given.dtype)
             if name in reached - written:
                 continue  # checked under the aliasing output's name
-            wrong = strays(current, before[name], given.layout, given.shape, storage)
+            wrong = stray_writes(current, before[name], given.layout, given.shape, storage)
             if wrong:
                 beside[name] = wrong
             if name in written:
@@ -200,8 +200,8 @@ class Executor:
 def _scheduled(device: Device, schedule: Schedule) -> Iterator[None]:
     """Apply the settings of a schedule that the device and the environment hold, and restore them afterwards."""
     saved, caps = os.environ.get("VKJIT_OPT"), device.caps
-    if schedule.optimisation is not None:
-        os.environ["VKJIT_OPT"] = str(schedule.optimisation)
+    if schedule.optimization is not None:
+        os.environ["VKJIT_OPT"] = str(schedule.optimization)
     if isinstance(device, InterpreterDevice):
         device.order = schedule.order
         sizes = INTERPRETER_CAPS.subgroup_sizes if schedule.subgroup_size is None else (schedule.subgroup_size,)
@@ -215,7 +215,7 @@ def _scheduled(device: Device, schedule: Schedule) -> Iterator[None]:
         if device.caps is not caps and caps.kind == "llvm-cpu":
             device.caps = caps
             renew(device)
-        if schedule.optimisation is not None:
+        if schedule.optimization is not None:
             if saved is None:
                 del os.environ["VKJIT_OPT"]
             else:
@@ -267,8 +267,8 @@ def run(
     """
     case = _case_of(kernel, arguments, aliases)
     outcome = _executor_of(kernel, device, groups).run(case, schedule, poison)
-    if outcome.strays:
-        name, places = next(iter(outcome.strays.items()))
+    if outcome.stray_writes:
+        name, places = next(iter(outcome.stray_writes.items()))
         raise ArgumentError(f"{kernel.name} wrote outside of {name}, {places[0]} elements from its first one")
     outputs = {name: decode(raw, case.arguments[name].dtype) for name, raw in outcome.raw.items()}
     return {**outputs, **whole(kernel.expanded_spec, outputs)}
@@ -288,7 +288,7 @@ def run_sanitized(
     Raises the errors that the kernel itself reports, such as a failed assert.
     """
     case = _case_of(kernel, arguments, aliases)
-    selected = checks_of(True if checks is None else checks)
+    selected = parse_checks(True if checks is None else checks)
     return _executor_of(kernel, device, groups).sanitized(case, replace(PLAIN, debug=True), POISONS[0], selected)[1]
 
 
@@ -296,13 +296,13 @@ def _case_of(kernel: Kernel, arguments: Mapping[str, Any] | Case, aliases: Seque
     if isinstance(arguments, Case):
         return arguments
     spec = kernel.expanded_spec
-    given = {part: v for name, value in arguments.items() for part, v in taken_apart(spec, name, value).items()}
+    given = {part: v for name, value in arguments.items() for part, v in split_into_parts(spec, name, value).items()}
     plain = plain_layouts(spec)
     inputs = {n: array(v) if isinstance(v, np.ndarray) and v.ndim else v for n, v in given.items()}
     inputs.update(
         {n: replace(inputs[n], layout=plain[n]) for n, v in given.items() if n in plain and isinstance(v, np.ndarray)}
     )
-    return Case({}, {}, inputs, pairs_of(kernel.spec, aliases))
+    return Case({}, {}, inputs, alias_pairs(kernel.spec, aliases))
 
 
 def _executor_of(kernel: Kernel, device: Any, groups: Any) -> Executor:

@@ -35,8 +35,8 @@ from vkjit.runtime.device import LoadedKernel
 
 from ..cases.case import Case, decode
 from ..cases.schedules import PLAIN, Schedule
-from .accumulations import SUMS, roundings
-from .numeric_events import Sights, watch_births, watch_losses
+from .accumulations import ACCUMULATIONS, roundings
+from .numeric_events import NumericEvents, record_lost_nans, record_nonfinite
 from .run import Executor, Outcome
 
 __all__ = ["Launch", "Shadow", "Write", "epsilon"]
@@ -83,7 +83,7 @@ class _State:
     writes: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # by array: site and invocation per element
     sites: list[Loc] = field(default_factory=list)
     grid: Grid | None = None
-    sights: Sights = field(default_factory=Sights)
+    sights: NumericEvents = field(default_factory=NumericEvents)
 
     def chances(self, shape: tuple[int, ...]) -> Any:
         """Return random factors for errors: signs, or in wide runs numbers in [-scale, scale]."""
@@ -160,11 +160,11 @@ class _FunctionCompiler(FunctionCompiler):
     def _plain(self, op: Op, steps: list[Step]) -> None:
         if op.name in ("sg_reduce", "sg_scan") and _is_float(op):
             steps.append(_perturb_operand(self, op, self.state))
-        watch_losses(self, op, steps, self.state.sights)
+        record_lost_nans(self, op, steps, self.state.sights)
         before = len(steps)
         super()._plain(op, steps)
-        watch_births(self, op, steps, self.state.sights)
-        if op.name in SUMS and _is_float(op):
+        record_nonfinite(self, op, steps, self.state.sights)
+        if op.name in ACCUMULATIONS and _is_float(op):
             steps.append(_perturb_sums(self, op, self.state, steps[before:]))
             return
         perturb = _perturb_result(self, op, self.state)
@@ -339,7 +339,7 @@ class Shadow:
         return self._executor.run(case, schedule)
 
     @property
-    def sights(self) -> Sights:
+    def events(self) -> NumericEvents:
         """The numeric events of the last run."""
         return self._state.sights
 

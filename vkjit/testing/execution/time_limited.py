@@ -1,6 +1,6 @@
 """Time-limited interpretation, since modified kernels may not terminate.
 
-Inside `with impatient(seconds)`, checks interpret kernels on devices that raise EndlessError after the deadline, on
+Inside `with time_limited(seconds)`, checks interpret kernels on devices that raise TimeLimitError after the deadline, on
 entry to the next region, such as a loop iteration. The block's `Clock` can be restarted for each piece of work.
 """
 
@@ -22,10 +22,10 @@ from vkjit.runtime.artifact import KernelArtifact
 
 from .run import interpreter_factory
 
-__all__ = ["Clock", "EndlessError", "impatient"]
+__all__ = ["Clock", "TimeLimitError", "time_limited"]
 
 
-class EndlessError(KernelError):
+class TimeLimitError(KernelError):
     """The kernel exceeded its time limit."""
 
 
@@ -50,7 +50,7 @@ class _FunctionCompiler(FunctionCompiler):
 
         def watched(frame: Any, mask: Any) -> Any:
             if time.thread_time() > clock.deadline:
-                raise EndlessError("the kernel goes on for too long")
+                raise TimeLimitError("the kernel goes on for too long")
             return run(frame, mask)
 
         return watched
@@ -82,7 +82,7 @@ class _TimeLimitedDevice(InterpreterDevice):
 
 
 @contextlib.contextmanager
-def impatient(seconds: float) -> Iterator[Clock]:
+def time_limited(seconds: float) -> Iterator[Clock]:
     """Limit the total time of interpreted kernels inside the block, in seconds, until the `Clock` is restarted."""
     clock = Clock(0.0)
     clock.restart(seconds)

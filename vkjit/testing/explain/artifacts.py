@@ -52,7 +52,7 @@ def write_files(folder: Path, kernel: Kernel, finding: Finding, groups: Any, tex
 
 
 def _inspected(kernel: Kernel, finding: Finding, groups: Any) -> Inspection:
-    """Inspect the kernel as it was launched, but without the debug mode that the search may have chosen itself."""
+    """Compile the kernel with the failing schedule and arguments, in its own debug mode, and return the inspection."""
     schedule = replace(finding.schedule, debug=None)
     executor = Executor(kernel, open_device(finding.executor), groups)
     with executor.placed(finding.case, executor.device) as placed:

@@ -19,16 +19,16 @@ from vkjit.launch.kernel import Kernel
 from ..cases.case import Case
 from ..cases.schedules import PLAIN, Schedule
 from ..execution.run import executors
-from ..generate.block_sizes import MOST_CASES
+from ..generate.block_sizes import MAX_CASES
 from ..generate.directed import directed_cases
 from ..search.finding import Finding
 from ..search.search import Search
-from ..shrink.shrinker import grown, minimise
+from ..shrink.shrinker import larger_cases, shrink
 from . import provenance
-from .failures import CheckFailure, Origin
-from .localize import ALL, FINITE, Mend, guards_of, mend
-from .preconditions import Hints
-from .screening import is_still_wrong
+from .failures import CheckFailure, Provenance
+from .localize import ALL, FINITE, Repair, find_repair, guards_of
+from .preconditions import PreconditionHints
+from .screening import still_fails
 
 __all__ = ["Explainer"]
 
@@ -53,16 +53,16 @@ class Explainer:
     def failure(self, finding: Finding) -> CheckFailure:
         """Shrink a finding and return the failure that describes it."""
         search, shadow = self.search, self.search.examiner.shadow
-        finding = minimise(finding, self.drawing, lambda case, schedule: search.again(finding, case, schedule))
+        finding = shrink(finding, self.drawing, lambda case, schedule: search.again(finding, case, schedule))
         self._look_for_larger(finding)
-        stores = tuple(provenance.stores(self.kernel, shadow, finding))
-        origin = Origin(
+        stores = tuple(provenance.stores_to(self.kernel, shadow, finding))
+        origin = Provenance(
             provenance.writer(shadow, finding),
             stores,
             tuple(guards_of(self.kernel, stores)) if finding.kind == "unwritten" else (),
             self._find_repair(finding) if _is_repairable(finding) else None,
             tuple(provenance.nan_losses(shadow, finding)),
-            tuple(provenance.births(shadow, finding)),
+            tuple(provenance.nonfinite_origins(shadow, finding)),
         )
         hint = self._find_hint(finding) or self._subgroups(finding)
         failure = CheckFailure(self.kernel, finding, origin, search.larger, search.groups, hint, search.seed)
@@ -70,20 +70,20 @@ class Explainer:
             failure.write_script(self.settings["script"])
         return failure
 
-    def _find_repair(self, finding: Finding) -> Mend | None:
+    def _find_repair(self, finding: Finding) -> Repair | None:
         """Find a small edit of the kernel that makes it pass all cases at hand and those of another search.
 
         Without a reference or properties, only edits that preserve correct results are tried.
         """
         cases = [finding.case, *(f.case for f in self.search.larger)]
-        directed = itertools.islice(directed_cases(self.drawing), _REPAIR_CASES + MOST_CASES)
+        directed = itertools.islice(directed_cases(self.drawing), _REPAIR_CASES + MAX_CASES)
         cases += [case for case in directed if case.size() <= _MAX_REPAIR_ELEMENTS][:_REPAIR_CASES]
         odd = [case for case in cases if not case.is_finite()]
         finite = [case for case in cases if case.is_finite()]
 
         def passes(kernel: Kernel) -> str:
             only = executors(kernel, "interpreter", self.search.groups)
-            if is_still_wrong(only[0], finding):
+            if still_fails(only[0], finding):
                 return ""
             examiner = self.search.examiner_of(kernel, only)
             schedules = {e.name: finding.schedule for e in only}
@@ -98,7 +98,7 @@ class Explainer:
         def confirmed(kernel: Kernel, which: str) -> bool:
             return self._search_with(kernel, {} if which == ALL else {"special": False}) is None
 
-        schedule = replace(finding.schedule, optimisation=None, debug=None)
+        schedule = replace(finding.schedule, optimization=None, debug=None)
         finding = replace(finding, schedule=schedule)
         with contextlib.suppress(CompileError, ArgumentError, KernelError):
             if passes(self.kernel):
@@ -106,7 +106,7 @@ class Explainer:
             knows = self.search.reference is not None or bool(
                 self.search.judges
             )  # otherwise, a kernel that does nothing would pass, since it agrees with itself
-            return mend(self.kernel, passes, confirmed, preserving=not knows)
+            return find_repair(self.kernel, passes, confirmed, preserving=not knows)
         return None
 
     def _find_hint(self, finding: Finding) -> str:
@@ -119,7 +119,7 @@ class Explainer:
         def searched(changes: Mapping[str, Any]) -> Finding | None:
             return self._search_with(self.kernel, changes)
 
-        return Hints(self.drawing, self.settings["elements"] or {}, examine, searched).of(finding)
+        return PreconditionHints(self.drawing, self.settings["elements"] or {}, examine, searched).hint_for(finding)
 
     def _subgroups(self, finding: Finding) -> str:
         """Return a hint if the failure depends on the subgroup size.
@@ -136,7 +136,7 @@ class Explainer:
             right, wrong = (
                 examiner.examine(finding.case, {only[0].name: Schedule(subgroup_size=s)}) for s in (default, size)
             )
-            if right is None and wrong is not None and wrong.sort == finding.sort:
+            if right is None and wrong is not None and wrong.failure_key == finding.failure_key:
                 return (
                     f"subgroups have {size} invocations here, and with {default} the same input comes out right: sizes differ from "
                     "device to device, ask for vk.subgroup().size()"
@@ -164,7 +164,7 @@ class Explainer:
         """Collect larger cases that fail in the same way, since they show the pattern of the wrong elements."""
         if finding.flags is None:
             return
-        for case in grown(finding.case, self.drawing, self.kernel):
+        for case in larger_cases(finding.case, self.drawing, self.kernel):
             found = self.search.again(finding, case, finding.schedule)
             if found is not None:
                 self.search.larger.append(found)

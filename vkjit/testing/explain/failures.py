@@ -23,7 +23,7 @@ from ..compare.outputs import ulps_between
 from ..execution.shadow import Write
 from ..generate.dimensions import tiles_of
 from ..search.finding import Finding
-from .localize import Mend
+from .localize import Repair
 from .patterns import pattern_of
 from .script import constant_text, number_text, script_of
 
@@ -37,30 +37,32 @@ _SCRIPT_LINES = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
-    """Provenance of the first wrong element: its last writer, else the stores to the array.
+class Provenance:
+    """Provenance of the first wrong element.
 
-    `guards`: conditions around the stores. `mend`: a repair, if one was found. `nan_losses`, `births`: where NaN is
-    lost, and where NaN or infinities arise.
+    `write`: the store that wrote it, None if unknown. `stores`: all stores to its array. `guards`: conditions around
+    these stores. `repair`: an edit that makes the kernel pass, if one was found. `nan_losses`: comparisons that ignore a
+    NaN. `nonfinite_origins`: operations that create NaN or infinities from finite operands.
     """
 
     write: Write | None
     stores: tuple[Loc, ...]
     guards: tuple[Loc, ...] = ()
-    mend: Mend | None = None
+    repair: Repair | None = None
     nan_losses: tuple[Loc, ...] = ()
-    births: tuple[Loc, ...] = ()
+    nonfinite_origins: tuple[Loc, ...] = ()
 
     @property
     def lines(self) -> tuple[Loc, ...]:
         """Source locations, the most likely cause first.
 
-        These are the repair, lost NaNs, operations that create infinities or NaN, the last writer (the stores if there
-        is none), and the conditions that guard the stores.
+        The order is: the line that `repair` edits, comparisons that ignore a NaN, operations that create NaN or
+        infinities, the store that wrote the wrong element (all stores to the array if it is unknown), and the
+        conditions around the stores.
         """
-        mended = () if self.mend is None else (self.mend.loc,)
+        mended = () if self.repair is None else (self.repair.loc,)
         written = self.stores if self.write is None else (self.write.loc,)
-        return tuple(dict.fromkeys((*mended, *self.nan_losses, *self.births, *written, *self.guards)))
+        return tuple(dict.fromkeys((*mended, *self.nan_losses, *self.nonfinite_origins, *written, *self.guards)))
 
 
 class CheckFailure(AssertionError):  # noqa: N818  the kernel failed, not the check
@@ -78,7 +80,7 @@ class CheckFailure(AssertionError):  # noqa: N818  the kernel failed, not the ch
     """
 
     def __init__(
-        self, kernel: Kernel, finding: Finding, origin: Origin, larger: Sequence[Finding], groups: Any, hint: str = "",
+        self, kernel: Kernel, finding: Finding, origin: Provenance, larger: Sequence[Finding], groups: Any, hint: str = "",
         seed: int | None = None,
     ) -> None:  # fmt: skip
         self._origin = kernel, groups
@@ -94,7 +96,7 @@ class CheckFailure(AssertionError):  # noqa: N818  the kernel failed, not the ch
         self.schedule = finding.schedule
         self.array = finding.array
         self.error = finding.error
-        self.write, self.mend = origin.write, origin.mend
+        self.write, self.mend = origin.write, origin.repair
         self.origin = origin
         self.reports = finding.reports
         self.lines = _lines(finding, origin)
@@ -208,8 +210,8 @@ class CheckFailure(AssertionError):  # noqa: N818  the kernel failed, not the ch
             parts += ["only where these let it:", *map(_place, self.origin.guards)]
         if self.origin.nan_losses:
             parts += ["NaN is taken for a number here:", *map(_place, self.origin.nan_losses)]
-        if self.origin.births:
-            parts += ["what is finite becomes infinite or NaN here:", *map(_place, self.origin.births)]
+        if self.origin.nonfinite_origins:
+            parts += ["what is finite becomes infinite or NaN here:", *map(_place, self.origin.nonfinite_origins)]
         return parts + mended
 
 
@@ -217,9 +219,9 @@ def _place(loc: Loc) -> str:
     return f"{loc}\n{render_caret(loc)}".rstrip()
 
 
-def _lines(finding: Finding, origin: Origin) -> tuple[Loc, ...]:
+def _lines(finding: Finding, origin: Provenance) -> tuple[Loc, ...]:
     """Return the source locations of the finding, the most likely first."""
-    mended = [] if origin.mend is None else [origin.mend.loc]
+    mended = [] if origin.repair is None else [origin.repair.loc]
     if finding.reports:
         sides = [r.loc for r in finding.reports] + [r.other.loc for r in finding.reports if r.other is not None]
         return tuple(dict.fromkeys(loc for loc in sides + mended if loc.line))
@@ -279,7 +281,10 @@ def _pattern(kernel: Kernel, finding: Finding) -> str:
 
 
 def _larger(kernel: Kernel, finding: Finding, larger: Sequence[Finding]) -> str:
-    """Describe the most telling pattern among the larger failing cases."""
+    """Describe the wrong elements of one larger failing case; "" if there is none.
+
+    Prefers cases with a recognized pattern in which some elements are right, then the smallest.
+    """
     flags = finding.flags
     best: tuple[bool, int, str] | None = None
     for other in larger:

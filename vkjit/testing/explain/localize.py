@@ -16,14 +16,14 @@ from ..edits.edit import Edit
 from ..edits.grids import grids
 from ..edits.mutant import mutant
 from ..edits.repairs import repairs
-from ..execution.time_limited import impatient
+from ..execution.time_limited import time_limited
 
-__all__ = ["ALL", "FINITE", "Mend", "guards_of", "mend"]
+__all__ = ["ALL", "FINITE", "Repair", "find_repair", "guards_of"]
 
 _SECONDS = 3.0
 """Time limit of a search for a repair, in seconds of thread time."""
 
-_SECONDS_OF_ONE = 1.0
+_SECONDS_PER_REPAIR = 1.0
 """Time limit of one repair, whose loops may not terminate."""
 
 _SECONDS_TO_CONFIRM = 3.0
@@ -32,7 +32,7 @@ _SECONDS_TO_CONFIRM = 3.0
 _PRESERVING = frozenset({"wider"})
 """Kinds of edits that don't change results unless something overflows."""
 
-Judged = Callable[[Kernel], str]
+Judge = Callable[[Kernel], str]
 """A function that returns which cases a kernel passes: ALL, FINITE (those without NaN and infinities), or ""."""
 
 Confirmed = Callable[[Kernel, str], bool]
@@ -42,7 +42,7 @@ ALL, FINITE = "all", "finite"
 
 
 @dataclass(frozen=True, slots=True)
-class Mend:
+class Repair:
     """An edit that makes the kernel pass all cases tried, or with `finite` all those without NaN and infinities."""
 
     edit: Edit
@@ -57,11 +57,12 @@ class Mend:
         )
 
 
-def mend(kernel: Kernel, passes: Judged, confirmed: Confirmed, *, preserving: bool = False) -> Mend | None:
+def find_repair(kernel: Kernel, passes: Judge, confirmed: Confirmed, *, preserving: bool = False) -> Repair | None:
     """Search for a small edit that repairs the kernel; None if there is none or time runs out.
 
-    Returns the first edit for which `passes` returns ALL and that `confirmed`, which takes longer, accepts; otherwise
-    the first that passes the finite cases. Edits that preserve correct results (`_PRESERVING`) need no confirmation;
+    `passes` returns ALL or FINITE if a kernel passes all cases or those without NaN and infinities; `confirmed` is a
+    slower, more thorough check. Returns the first edit that passes all cases and is confirmed, otherwise the first that
+    passes the finite cases, if it is confirmed. Edits that preserve correct results (`_PRESERVING`) need no confirmation;
     with `preserving`, only these are tried.
     """
     deadline = time.thread_time() + _SECONDS
@@ -71,15 +72,15 @@ def mend(kernel: Kernel, passes: Judged, confirmed: Confirmed, *, preserving: bo
             break
         with contextlib.suppress(*_MUTANT_ERRORS):
             changed = change()
-            with impatient(_SECONDS_OF_ONE):
+            with time_limited(_SECONDS_PER_REPAIR):
                 said = passes(changed)
             if said == FINITE and nearly is None:
                 nearly = edit, changed, file
             if said == ALL and (edit.kind in _PRESERVING or _is_confirmed(changed, confirmed, ALL)):
-                return Mend(edit, edit.loc(file))
+                return Repair(edit, edit.loc(file))
     with contextlib.suppress(*_MUTANT_ERRORS):
         if nearly is not None and _is_confirmed(nearly[1], confirmed, FINITE):
-            return Mend(nearly[0], nearly[0].loc(nearly[2]), finite=True)
+            return Repair(nearly[0], nearly[0].loc(nearly[2]), finite=True)
     return None
 
 
@@ -100,7 +101,7 @@ def _changes(kernel: Kernel, preserving: bool) -> Iterator[tuple[Edit, Callable[
 
 
 def _is_confirmed(changed: Kernel, confirmed: Confirmed, said: str) -> bool:
-    with impatient(_SECONDS_TO_CONFIRM):
+    with time_limited(_SECONDS_TO_CONFIRM):
         return confirmed(changed, said)
 
 

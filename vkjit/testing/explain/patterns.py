@@ -31,13 +31,13 @@ def pattern_of(wrong: Mask, tiles: Sequence[int] = ()) -> str:
         parts = [_along(axis, c, n, tiles) for axis, (c, n) in enumerate(zip(coordinates, wrong.shape, strict=True))]
         words = [p for p in parts if p]
         if all(p is not None for p in parts) and words:
-            return _joined(words, wrong.ndim)
+            return _combined(words, wrong.ndim)
     flat = np.flatnonzero(wrong)
     words_flat = _along(0, flat, wrong.size, tiles) if wrong.ndim > 1 else None
     return f"in C order, {words_flat[1]}" if words_flat else ""
 
 
-def _joined(words: Sequence[tuple[int, str]], rank: int) -> str:
+def _combined(words: Sequence[tuple[int, str]], rank: int) -> str:
     if rank == 1:
         return words[0][1]
     names = {0: "rows", 1: "columns"} if rank == 2 else {}

@@ -21,14 +21,14 @@ from ..compare.unordered import aligned
 from ..generate.strategies import Drawing, dtype_of_param
 from ..search.finding import Finding
 
-__all__ = ["Hints"]
+__all__ = ["PreconditionHints"]
 
 _SECONDS = 5.0
 """Time limit for collecting evidence, in seconds of thread time."""
 
 
 @dataclass(slots=True)
-class Hints:
+class PreconditionHints:
     """A search for missing preconditions of one kernel.
 
     `examine` returns the finding of a case; `search` that of a search with some of the user's settings replaced.
@@ -40,7 +40,7 @@ class Hints:
     search: Callable[[Mapping[str, Any]], Finding | None]
     deadline: float = 0.0
 
-    def of(self, finding: Finding) -> str:
+    def hint_for(self, finding: Finding) -> str:
         """Return the hint for a finding; "" if there is none."""
         self.deadline = time.thread_time() + _SECONDS
         if _holds_the_same_rows(finding):
@@ -146,7 +146,7 @@ class Hints:
             return True
         if found is None:
             return False
-        return found.sort == finding.sort or not _is_of_input(found)
+        return found.failure_key == finding.failure_key or not _is_of_input(found)
 
 
 def _is_of_input(finding: Finding) -> bool:

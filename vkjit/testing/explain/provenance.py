@@ -1,7 +1,7 @@
 """Provenance of a wrong value, as source locations.
 
-Finds the store that wrote it, other stores to the array, comparisons that lose a NaN, and operations that create NaN
-or infinities.
+Finds the store that wrote it, all stores to its array, comparisons of NaN, and operations that create NaN or
+infinities.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..execution.shadow import Shadow, Write
 from ..generate.usable_types import module_of
 from ..search.finding import Finding
 
-__all__ = ["births", "nan_losses", "stores", "stores_of", "writer"]
+__all__ = ["nan_losses", "nonfinite_origins", "stores_of", "stores_to", "writer"]
 
 
 def writer(shadow: Shadow, finding: Finding) -> Write | None:
@@ -31,7 +31,7 @@ def writer(shadow: Shadow, finding: Finding) -> Write | None:
     if flags is None or not flags.any():
         return None
     index = tuple(int(i) for i in np.unravel_index(int(np.flatnonzero(flags)[0]), flags.shape))
-    schedule = replace(finding.schedule, optimisation=None, debug=None)
+    schedule = replace(finding.schedule, optimization=None, debug=None)
     try:
         shadow.run(finding.case, schedule)
     except (KernelError, CompileError):
@@ -40,7 +40,10 @@ def writer(shadow: Shadow, finding: Finding) -> Write | None:
 
 
 def nan_losses(shadow: Shadow, finding: Finding) -> list[Loc]:
-    """Return where the kernel compares NaN like a number, if a NaN was lost or appeared in a wrong result."""
+    """Return the locations of comparisons and min/max operations that got a NaN operand.
+
+    Returns [] unless an input contains NaN and a wrong element is NaN where a number was expected, or the reverse.
+    """
     difference = finding.difference
     if difference is None or (difference.expected.dtype.kind != "f" and difference.found.dtype.kind != "f"):
         return []
@@ -53,10 +56,10 @@ def nan_losses(shadow: Shadow, finding: Finding) -> list[Loc]:
         return []
     with contextlib.suppress(KernelError, CompileError):
         shadow.run(finding.case, PLAIN)
-    return _in_order(shadow.sights.losses)
+    return _in_order(shadow.events.lost_nans)
 
 
-def births(shadow: Shadow, finding: Finding) -> list[Loc]:
+def nonfinite_origins(shadow: Shadow, finding: Finding) -> list[Loc]:
     """Return where NaN or infinities arise from finite operands, if a wrong result should be finite."""
     difference = finding.difference
     if difference is None or difference.found.dtype.kind != "f" or difference.expected.dtype.kind not in "fiu":
@@ -66,10 +69,10 @@ def births(shadow: Shadow, finding: Finding) -> list[Loc]:
         return []
     with contextlib.suppress(KernelError, CompileError):
         shadow.run(finding.case, PLAIN)
-    return _in_order(shadow.sights.births)
+    return _in_order(shadow.events.nonfinite)
 
 
-def stores(kernel: Kernel, shadow: Shadow, finding: Finding) -> list[Loc]:
+def stores_to(kernel: Kernel, shadow: Shadow, finding: Finding) -> list[Loc]:
     """Return the locations of the stores to the array."""
     if not finding.array:
         return []

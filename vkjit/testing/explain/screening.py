@@ -8,13 +8,13 @@ from ..cases.case import decode
 from ..execution.run import Executor
 from ..search.finding import Finding
 
-__all__ = ["is_still_wrong"]
+__all__ = ["still_fails"]
 
 _TOLERANCE_FACTOR = 4.0
 """Factor on the allowed difference; candidates that pass are examined in full."""
 
 
-def is_still_wrong(executor: Executor, finding: Finding) -> bool:
+def still_fails(executor: Executor, finding: Finding) -> bool:
     """True if some of the originally wrong elements are still wrong; False if a single launch can't tell.
 
     Raises what the launch raises.

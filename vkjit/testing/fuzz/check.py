@@ -54,9 +54,9 @@ TILE_CHAINS = (
 )
 """Chains for programs on tiles; tiles are lowered before anything simplifies them."""
 LEVELS = (0, 1, 2)
-OPTIMISED_EVERY = 6
+SPIRV_OPT_EVERY = 6
 """Spirv-opt's version of a module runs for one program in this many."""
-HARDWARE_WORDS = 60_000
+MAX_HARDWARE_WORDS = 60_000
 """Maximum module size on hardware devices, in words; a longer module (such as unrolled tiles of thousands of elements
 on four lanes) is skipped. NVIDIA's compiler takes seconds for 15,000 words and more than 20 for 94,000.
 """
@@ -76,7 +76,7 @@ def tile_options(random: Random) -> TileOptions:
         direct=random.random() < 0.4,
         lanes=random.choice([0, 2, 4]),
         unroll=64,
-        most_held=4096,
+        max_held=4096,
     )
 
 
@@ -132,7 +132,7 @@ class Checker:
 def is_too_long(device: Device, artifact: KernelArtifact) -> bool:
     """True if a hardware driver would take too long to compile the module; False for software devices."""
     software = device.caps.kind in ("cpu", "llvm-cpu", "interpreter")
-    return not software and isinstance(artifact.code, bytes) and len(artifact.code) > 4 * HARDWARE_WORDS
+    return not software and isinstance(artifact.code, bytes) and len(artifact.code) > 4 * MAX_HARDWARE_WORDS
 
 
 def _verified(name: str, module: Module, form: str = "high") -> None:
@@ -298,7 +298,7 @@ class _Run:
         with self.stage(stage):
             outcome = launch(self.program, self.memory, artifact, device)
             self.compare(stage, outcome, self.oracle(size), (device, module))
-        if level == 2 and self.program.seed % OPTIMISED_EVERY == 0 and isinstance(artifact.code, bytes):
+        if level == 2 and self.program.seed % SPIRV_OPT_EVERY == 0 and isinstance(artifact.code, bytes):
             self.optimised(device, artifact, module)
 
     def is_watched_for_gpus(self, device: Device, level: int) -> bool:
@@ -337,8 +337,10 @@ class _Run:
             raise _FindingRaised(Finding(f"spirv-val, {stage}", text))
 
     def optimised(self, device: Device, artifact: KernelArtifact, module: Module) -> None:
-        """Run the module optimized by spirv-opt. Skipped if spirv-opt makes a valid module invalid, as with constants
-        of types that the module only stores.
+        """Run the kernel's SPIR-V, optimized by spirv-opt, and compare with the oracle.
+
+        Skipped if spirv-val rejects the optimized module: spirv-opt makes some valid modules invalid, for example by
+        adding constants of types that the module only stores.
         """
         if device.caps.kind in ("llvm-cpu", "interpreter") or not tools.available("spirv-opt"):
             return

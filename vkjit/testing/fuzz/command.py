@@ -23,7 +23,7 @@ from .planted import run_planted
 from .program import program_text
 from .requests import device_names, requests
 from .worker import Config
-from .worker_pool import Crew
+from .worker_pool import WorkerPool
 
 __all__ = ["coverage_text", "main"]
 
@@ -112,7 +112,9 @@ def _run(options: argparse.Namespace, work: Iterator[dict[str, Any]]) -> int:
         return 2
     say(f"executors: interpreter{''.join(', ' + name for name in names)}; {options.jobs} jobs")
     seconds = 0.0 if options.no_shrink else 60.0
-    crew = Crew(Config(names, shrink_seconds=seconds, thorough=options.thorough, watch=options.watch), options.jobs)
+    crew = WorkerPool(
+        Config(names, shrink_seconds=seconds, thorough=options.thorough, watch=options.watch), options.jobs
+    )
     summary = _Summary(Path(options.keep))
     try:
         for answer in crew.run(work):

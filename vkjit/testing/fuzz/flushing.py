@@ -65,7 +65,7 @@ class _CheckedProgramCompiler(ProgramCompiler):
 
 
 def is_excused(program: Program, memory: Memory) -> bool:
-    """True if any operation of the program yields a subnormal float."""
+    """True if an operation of the program yields a subnormal float, which excuses a difference on a device."""
     met = _SubnormalDetector()
     threaded = Threaded(program.module)
     compiler = _CheckedProgramCompiler(program.module)

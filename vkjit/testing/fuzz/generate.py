@@ -223,7 +223,7 @@ class _Kernel:
         )
 
     def maker(self, region: Region, fuel: int) -> Maker:
-        """Return a maker for one function."""
+        """Return a `Maker` that builds a function's body in a region."""
         return Maker(
             self.random, Builder(region), self.traits, self.module, fuel=fuel, invocations=_product(self.local)
         )
@@ -250,7 +250,7 @@ class _Kernel:
         return result
 
     def prelude(self, m: Maker, columns: list[tuple[Scalar, int, int]]) -> None:
-        """Emit ids, set up places and load first values."""
+        """Emit ids, create a `Place` for each array that statements may use, and load first values."""
         b, params = m.builder, self.module.kernel.params
         ids = [b.emit("global_id", dim=d) for d in range(3)]
         sizes = [s * g for s, g in zip(self.local, self.groups, strict=True)]
@@ -264,7 +264,7 @@ class _Kernel:
         for param, layout, (role, combine) in zip(params, self.layouts, self.roles, strict=True):
             if layout is None:
                 m.keep(param)
-                m.equal.add(param)
+                m.uniform_values.add(param)
             elif role:
                 m.places.append(_place(param, layout, role, combine))
         if self.random.random() < 0.4:
@@ -283,7 +283,7 @@ class _Kernel:
             name: OpName = self.random.choice(["global_id", "local_id", "group_id", "num_groups", "local_size"])
             value = m.emit(name, dim=self.random.randint(0, 2))
             if name in ("num_groups", "local_size", "group_id"):
-                m.equal.add(value)
+                m.uniform_values.add(value)
         for place in m.places:
             if place.kind == "read" or (place.kind == "own" and self.random.random() < 0.3):
                 m.emit("load", place.array, *place.index(m))
@@ -376,7 +376,10 @@ def _constant(shape: tuple[int, ...]) -> Callable[[Maker], list[Value]]:
 
 
 def _place(param: Value, layout: Layout | None, role: str, combine: str) -> Place:
-    """Wrap a parameter as a place; the rows of `own` arrays are along axis `combine`."""
+    """Return the `Place` of an array parameter.
+
+    For the role "own", `combine` is the number of the axis with one row per invocation; else it is stored in the place.
+    """
     assert layout is not None
     shape = layout.shape
     if role != "own":

@@ -15,7 +15,7 @@ from vkjit.errors import ArgumentError
 from ..console import say
 from .requests import device_names, requests
 from .worker import Config, load_planted
-from .worker_pool import Crew
+from .worker_pool import WorkerPool
 
 __all__ = ["find_bug", "run_planted"]
 
@@ -30,7 +30,7 @@ def find_bug(
     names = [bug.name for bug in load_planted(path).BUGS]
     if name not in names:
         raise ArgumentError(f"{path} plants no {name!r}: choose one of {', '.join(names)}")
-    crew = Crew(Config(devices, path, name, shrink_seconds=0.0), jobs)
+    crew = WorkerPool(Config(devices, path, name, shrink_seconds=0.0), jobs)
     count = 0
     failure: dict[str, Any] | None = None
     for answer in crew.run(requests(seed, programs, statements)):

@@ -2,8 +2,9 @@
 persists.
 
 `shrink` takes a program and a predicate that is True if a candidate fails in the same way, and returns the smallest
-failing program found within the time limit. Candidates are valid IR. The values named `row` and `slot` and barriers
-around shared memory are kept, so that reduction introduces no races.
+failing program found within the time limit. Candidates are valid IR. Reduction must not introduce races, so it keeps
+barriers and the values that distinguish invocations: generated programs name them `row`, the row of an array that only
+this invocation writes, and `slot`, its element of an array in shared memory.
 """
 
 from __future__ import annotations
@@ -55,19 +56,19 @@ def _valid(program: Program, module: Module | None) -> Program | None:
 
 
 def _ends(module: Module) -> bool:
-    """True if open loops count down, as generated ones do, and the bounds of counted loops are small."""
+    """True if all loops end soon: `loop` ops count down, as generated ones do, and the ranges of `for` ops are short."""
     ops = [op for function in module.all_functions() for op in function.body.walk()]
     small = all(_is_short(op) for op in ops if op.name == "for")
     return small and all(_counts_down(op) for op in ops if op.name == "loop")
 
 
-MOST_ROUNDS = 64
+MAX_ITERATIONS = 64
 
 
 def _is_short(loop: Op) -> bool:
     """True if constants and masks bound the range to a small number of iterations."""
     low, high = (_end_of(v) for v in loop.operands[:2])
-    return low is not None and high is not None and abs(low - high) <= MOST_ROUNDS
+    return low is not None and high is not None and abs(low - high) <= MAX_ITERATIONS
 
 
 def _end_of(value: Value) -> int | None:
@@ -90,7 +91,7 @@ def _is_named(value: Value, name: OpName) -> bool:
 def _counts_down(loop: Op) -> bool:
     body = loop.regions[0]
     start = _end_of(loop.operands[-1]) if loop.operands else None
-    if start is None or start > MOST_ROUNDS:
+    if start is None or start > MAX_ITERATIONS:
         return False
     counter = body.args[-1]
     guards = [op for op in body.ops if op.name == "if" and op.regions[0].terminator.name == "break"]
@@ -119,12 +120,12 @@ _KEPT: frozenset[OpName] = frozenset({"barrier", "shared", "local", "linear"})
 
 
 def _is_fixed(op: Op) -> bool:
-    """True for operations that compute `row` and `slot`, and for those whose removal could introduce races."""
+    """True for operations that may compute `row` or `slot`, and for others whose removal could introduce races."""
     return op.name in _KEPT or any(_is_place(r) for r in op.results)
 
 
 def _is_place(value: Value) -> bool:
-    """True for sums and products of ids, from which `row` and `slot` are computed."""
+    """True for an id, or a sum or product of ids and constants: `row` and `slot` are computed by these."""
     op = value.op
     if op is None:
         return False
@@ -156,7 +157,7 @@ def _body(module: Module, region: Region) -> Function:
 
 
 def _removed(module: Module, places: Sequence[int]) -> Module | None:
-    """Return a copy without some operations; their results are replaced by zeros."""
+    """Return a copy without the operations at these indices in preorder; their results are replaced by zeros."""
     copy = clone_module(module)
     table = _places(copy)
     chosen: dict[int, tuple[Region, set[int]]] = {}

@@ -22,15 +22,15 @@ __all__ = ["other_workgroups", "swapped", "with_dead_code"]
 def swapped(program: Program, random: Random) -> Program:
     """Swap the operands of commutative operations and of comparisons."""
     module = clone_module(program.module)
-    turned: dict[OpName, OpName] = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
+    transposed: dict[OpName, OpName] = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
     for function in module.all_functions():
         for op in function.body.walk():
             if len(op.operands) != 2 or random.random() < 0.3:
                 continue
             if OPS[op.name].commutative and not _picks(op):
                 op.operands.reverse()
-            elif op.name in turned:
-                op.name = turned[op.name]
+            elif op.name in transposed:
+                op.name = transposed[op.name]
                 op.operands.reverse()
     return program.with_module(module)
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from .worker import Config
 
-__all__ = ["Crew"]
+__all__ = ["WorkerPool"]
 
 START_SECONDS = 120.0
 
@@ -87,7 +87,7 @@ class _Process:
         return f"{how}\n{tail}" if tail else how
 
 
-class Crew:
+class WorkerPool:
     """`jobs` workers that take requests from a shared iterator."""
 
     def __init__(self, config: Config, jobs: int, patience: float = 300.0) -> None:

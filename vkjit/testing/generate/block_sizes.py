@@ -21,12 +21,12 @@ from ..cases.case import Case
 from .strategies import Drawing
 from .work_estimate import grid_of
 
-__all__ = ["LARGEST", "MOST_CASES", "sizes_past"]
+__all__ = ["MAX_CASES", "MAX_SIZE", "sizes_past"]
 
-LARGEST = (1 << 18) + 1
+MAX_SIZE = (1 << 18) + 1
 """Longest dimension tried, so that arrays take a few megabytes at most."""
 
-MOST_CASES = 12
+MAX_CASES = 12
 """Maximum number of cases of these sizes."""
 
 _MIN_BLOCK = 128
@@ -41,7 +41,7 @@ def sizes_past(drawing: Drawing, case_of: Callable[[int], Case | None]) -> list[
     blocks = _blocks(drawing.kernel, drawing.groups)
     sizes = [g + 1 for g in grids] + [b + 1 for b in blocks] + [2 * b + 1 for b in blocks]
     sizes += [g + d for g in grids for d in (-1, 0)] + [b + d for b in blocks for d in (-1, 0)]
-    return list(dict.fromkeys(n for n in sizes if n <= LARGEST))
+    return list(dict.fromkeys(n for n in sizes if n <= MAX_SIZE))
 
 
 def _fixed_grids(drawing: Drawing, case_of: Callable[[int], Case | None]) -> list[int]:
@@ -60,7 +60,7 @@ def _fixed_grids(drawing: Drawing, case_of: Callable[[int], Case | None]) -> lis
         padded = (*local, 1, 1)[:3]
         axes = [g * n for g, n in zip(grid, padded, strict=True)]
         totals.update(dict.fromkeys([math.prod(axes), *axes]))
-    return sorted(t for t in totals if _MIN_BLOCK <= t < LARGEST)
+    return sorted(t for t in totals if _MIN_BLOCK <= t < MAX_SIZE)
 
 
 def _grid(drawing: Drawing, case: Case | None) -> tuple[int, int, int] | None:

@@ -1,7 +1,7 @@
 """Sources of random choices: individual hypothesis draws, or a generator seeded by a single draw.
 
 With individual draws, hypothesis can shrink and mutate the choices, and it prefers small and repeated ones. With a
-seed, cases are spread evenly, and `minimise` shrinks them. User strategies are drawn from hypothesis in both cases.
+seed, cases are spread evenly, and `shrink` shrinks them. User strategies are drawn from hypothesis in both cases.
 """
 
 from __future__ import annotations

@@ -16,13 +16,13 @@ import numpy as np
 from vkjit.dtypes import DType
 from vkjit.frontend import ParamSpec
 
-from ..cases.aliasing import joined
+from ..cases.aliasing import with_aliased
 from ..cases.case import ArrayInput, Case, decode, encode
 from ..cases.layouts import Layout
-from .block_sizes import LARGEST, MOST_CASES, sizes_past
+from .block_sizes import MAX_CASES, MAX_SIZE, sizes_past
 from .dimensions import interesting_sizes, tiles_of
 from .elements import special_values
-from .strategies import MOST_ELEMENTS, Drawing, dtype_of_param, number_of, scalar_of
+from .strategies import MAX_ELEMENTS, Drawing, dtype_of_param, number_of, scalar_of
 from .work_estimate import is_short
 
 __all__ = ["directed_cases"]
@@ -110,7 +110,7 @@ class _Builder:
         for name in self.plain_names:
             for size in sizes_past(self.drawing, lambda n, name=name: self._long(name, n)):  # type: ignore[misc]
                 case = self._long(name, size)
-                if count == MOST_CASES or case is None:
+                if count == MAX_CASES or case is None:
                     continue
                 if is_short(self.drawing.kernel, case, self.drawing.groups):
                     count += 1
@@ -120,7 +120,7 @@ class _Builder:
         """Return a case in which one dimension has exactly this size; None if it can't have it."""
         if self.size(name, size) != size:
             return None
-        return self.case({**self.sizes(2), name: size}, alternating, most=2 * LARGEST)
+        return self.case({**self.sizes(2), name: size}, alternating, most=2 * MAX_SIZE)
 
     def special(self) -> Iterator[Case | None]:
         """Yield cases with each special value as the last and the first element of each input array."""
@@ -177,7 +177,7 @@ class _Builder:
         for pair in self.drawing.aliases:
             for size in (3, 2 * self.tile + 1):
                 base = self.case(self.sizes(size), counting)
-                yield None if base is None else joined(base, pair)
+                yield None if base is None else with_aliased(base, pair)
 
     def huge(self) -> Iterator[Case | None]:
         """Yield cases with sizes past 32 bits in arrays of stride 0, if the launch stays small."""
@@ -243,7 +243,7 @@ class _Builder:
         return env
 
     def case(
-        self, env: Mapping[str, Any], fill: Fill, huge: frozenset[str] = frozenset(), most: int = MOST_ELEMENTS
+        self, env: Mapping[str, Any], fill: Fill, huge: frozenset[str] = frozenset(), most: int = MAX_ELEMENTS
     ) -> Case | None:
         """Build a case with these sizes; None if it isn't possible.
 

@@ -19,7 +19,7 @@ from vkjit.dtypes import DType
 from vkjit.errors import ArgumentError
 from vkjit.frontend import parse_dims
 
-__all__ = ["PATTERNS", "SPECIAL_KINDS", "Domain", "domain_of", "fill", "special_values", "width_of"]
+__all__ = ["PATTERNS", "SPECIAL_KINDS", "Domain", "domain_of", "fill", "special_kinds_of", "special_values"]
 
 PATTERNS = ("ones", "zeros", "counting", "small", "random", "wide")
 """Fill patterns, simplest first. "wide" covers the full range of integer types, and many magnitudes of floats."""
@@ -178,14 +178,14 @@ def special_values(dtype: DType, kinds: Sequence[str]) -> list[Any]:
     return [value for kind in SPECIAL_KINDS if kind in kinds for value in table[kind]]
 
 
-USUAL_KINDS = ("nan", "inf")
+DEFAULT_KINDS = ("nan", "inf")
 """The kinds that `special=None` stands for in a check."""
 
 
-def width_of(special: bool | Sequence[str] | None) -> tuple[str, ...]:
+def special_kinds_of(special: bool | Sequence[str] | None) -> tuple[str, ...]:
     """Return the special kinds that `special=` selects. Raises ArgumentError for an unknown one."""
     if special is None:
-        return USUAL_KINDS
+        return DEFAULT_KINDS
     if isinstance(special, bool):
         return SPECIAL_KINDS if special else ()
     kinds = (special,) if isinstance(special, str) else tuple(special)

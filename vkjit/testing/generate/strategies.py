@@ -23,20 +23,20 @@ from vkjit.lang.control import Tune
 from vkjit.launch.kernel import Kernel
 from vkjit.runtime.device import Device
 
-from ..cases.aliasing import joined, pairs_of
+from ..cases.aliasing import alias_pairs, with_aliased
 from ..cases.case import ArrayInput, Case, decode, encode
 from ..cases.composites import parameters_of, plain_layouts, refuse_unknown_types, whole
 from ..cases.layouts import C_ORDER, Layout
 from .choices import Chooser, Drawn
 from .dimensions import Dimensions
-from .elements import PATTERNS, Domain, domain_of, fill, limits, special_values, width_of
+from .elements import PATTERNS, Domain, domain_of, fill, limits, special_kinds_of, special_values
 from .load_hypothesis import load_hypothesis
 from .usable_types import usable_types
 from .work_estimate import is_light
 
-__all__ = ["MOST_ELEMENTS", "Drawing", "dtype_of_param", "layouts_for", "number_of", "scalar_of", "strategies"]
+__all__ = ["MAX_ELEMENTS", "Drawing", "dtype_of_param", "layouts_for", "number_of", "scalar_of", "strategies"]
 
-MOST_ELEMENTS = 1 << 15
+MAX_ELEMENTS = 1 << 15
 """Maximum number of elements of a drawn array."""
 _PATTERNS = (*PATTERNS, "random", "counting", "random", "small")
 _LOOSE = (1, 2, 3, 0, 5, 8, 17)
@@ -107,8 +107,8 @@ class Drawing:
         self.dimensions = Dimensions(kernel, dims or {})
         self.domains = _domains(self.spec, elements or {})
         self.where = where
-        self.special = width_of(special)
-        self.aliases = pairs_of(kernel.spec, aliases)
+        self.special = special_kinds_of(special)
+        self.aliases = alias_pairs(kernel.spec, aliases)
         self.groups = groups
         self.devices = list(devices)
         self.types, self.left_out = usable_types(kernel, self.dimensions, devices, dtypes, self._constants())
@@ -171,7 +171,7 @@ class Drawing:
             for name, count in self.dimensions.loose_counts().items()
         }
         shapes = self.dimensions.shapes(env, loose)
-        if shapes is None or any(math.prod(shape) > MOST_ELEMENTS for shape in shapes.values()):
+        if shapes is None or any(math.prod(shape) > MAX_ELEMENTS for shape in shapes.values()):
             return None
         arguments: dict[str, Any] = {}
         odd = chooser.pick(self._odd_arrays())
@@ -186,7 +186,7 @@ class Drawing:
                 arguments[param.name] = chooser.pick(self.choices_of_const(param))
         case = Case(env, bound, arguments)
         pair = chooser.pick((None, None, *self.aliases)) if self.aliases else None
-        return case if pair is None else joined(case, pair) or case
+        return case if pair is None else with_aliased(case, pair) or case
 
     def _odd_arrays(self) -> list[tuple[str, ...]]:
         """Return candidate sets of arrays to take out of C order.

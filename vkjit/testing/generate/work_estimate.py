@@ -26,10 +26,10 @@ from .usable_types import module_of
 
 __all__ = ["grid_of", "is_light", "is_short"]
 
-MOST_STEPS = 1 << 16
+MAX_STEPS = 1 << 16
 """Maximum number of iterations, summed over all workgroups."""
 
-MOST_LANES = 1 << 24
+MAX_LANE_ITERATIONS = 1 << 24
 """Maximum number of iterations, summed over all invocations, assuming one per element."""
 
 
@@ -37,12 +37,12 @@ def is_light(kernel: Kernel, case: Case, groups: Any) -> bool:
     """True if a launch of the case is short."""
     try:
         grid = grid_of(kernel, case, groups)
-        if grid is None or math.prod(grid) > MOST_STEPS:
+        if grid is None or math.prod(grid) > MAX_STEPS:
             return False
         iterations = _iterations_of(kernel, case, grid)
     except (CompileError, ZeroDivisionError):
         return False
-    return iterations is not None and iterations * math.prod(grid) <= MOST_STEPS
+    return iterations is not None and iterations * math.prod(grid) <= MAX_STEPS
 
 
 def is_short(kernel: Kernel, case: Case, groups: Any) -> bool:
@@ -52,7 +52,7 @@ def is_short(kernel: Kernel, case: Case, groups: Any) -> bool:
         iterations = None if grid is None else _iterations_of(kernel, case, grid)
     except (CompileError, ZeroDivisionError, AttributeError):
         return False
-    return iterations is None or iterations * max(case.size(), 1) <= MOST_LANES
+    return iterations is None or iterations * max(case.size(), 1) <= MAX_LANE_ITERATIONS
 
 
 def _iterations_of(kernel: Kernel, case: Case, grid: tuple[int, int, int]) -> int | None:

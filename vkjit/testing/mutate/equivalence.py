@@ -1,7 +1,7 @@
 """Detect equivalent mutants by comparing optimized programs.
 
 Two kernels are equivalent if, for all element types, ranks and constants tried, they compile to the same text.
-Redundant choices of invocations are removed first (`choices`). Additional barriers are ignored, since they allow no
+Redundant choices of invocations are removed first (see `redundant_choices`). Additional barriers are ignored, since they allow no
 new behavior (`more_barriers`).
 """
 
@@ -20,7 +20,7 @@ from vkjit.passes import pipeline
 
 from ..generate.strategies import Drawing
 from ..generate.usable_types import module_of
-from .redundant_choices import without_idle_choices
+from .redundant_choices import without_redundant_choices
 
 __all__ = ["Program", "more_barriers", "same_program"]
 
@@ -30,7 +30,7 @@ _MAX_COMBINATIONS = 8
 
 
 class Program:
-    """A kernel's program texts for the types and constants of a drawing."""
+    """The IR texts of a kernel, before and after optimization, for the types and constants that a `Drawing` may draw."""
 
     def __init__(self, kernel: Kernel, drawing: Drawing) -> None:
         self.kernel = kernel
@@ -38,13 +38,13 @@ class Program:
         self.texts = tuple(self._texts(kernel))
 
     def _texts(self, kernel: Kernel) -> Iterator[tuple[str, str]]:
-        """Yield the text of each program before and after optimization."""
+        """Yield (text before optimization, text after it) for each combination of types and constants."""
         ranks = {n: len(d.dims) for n, d in self.drawing.dimensions.of_array.items()}
         for types, constants in itertools.islice(self._combinations(), _MAX_COMBINATIONS):
             try:
                 module = module_of(kernel, types, ranks, constants)
                 written = print_module(module)
-                yield written, print_module(pipeline.run(without_idle_choices(module), _CAPS))
+                yield written, print_module(pipeline.run(without_redundant_choices(module), _CAPS))
             except VkjitError as error:
                 yield f"{type(error).__name__}", ""
 

@@ -29,7 +29,7 @@ from vkjit.ir.types import Array
 from vkjit.passes.analysis.alias import AliasClass, alias_class
 from vkjit.passes.analysis.uniformity import Divergence, Uniformity
 
-__all__ = ["without_idle_choices"]
+__all__ = ["without_redundant_choices"]
 
 _OPERATIONS: dict[OpName, Any] = {
     "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
@@ -38,7 +38,7 @@ _OPERATIONS: dict[OpName, Any] = {
 """Operations that a choice may consist of, over ids and constants."""
 
 
-def without_idle_choices(module: Module) -> Module:
+def without_redundant_choices(module: Module) -> Module:
     """Remove redundant choices from the module in place, and return it."""
     analysis = _Reached(module, module.kernel, others_written=True)
     analysis.settle()

@@ -17,7 +17,7 @@ from vkjit.launch.kernel import Kernel
 from ..edits.edit import Edit
 from ..edits.mutant import mutant
 from ..edits.mutations import mutations
-from ..execution.time_limited import impatient
+from ..execution.time_limited import time_limited
 
 __all__ = ["MutationResult", "Verdict", "mutation_score"]
 
@@ -112,7 +112,7 @@ def _judge(
 ) -> str:
     try:
         changed = mutant(kernel, edit)
-        with impatient(seconds):
+        with time_limited(seconds):
             for check in properties:
                 check(changed)
     except CompileError:

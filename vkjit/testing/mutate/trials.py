@@ -14,7 +14,7 @@ from typing import Any
 
 from vkjit.errors import CompileError, InternalError, VkjitError
 from vkjit.launch.kernel import Kernel
-from vkjit.runtime.sanitizer_reports import checks_of
+from vkjit.runtime.sanitizer_reports import parse_checks
 
 from ..cases.case import Case
 from ..cases.schedules import Schedule
@@ -25,9 +25,9 @@ from ..execution.time_limited import Clock
 from ..search.examiner import Examiner
 from ..search.search import functions_of
 
-__all__ = ["NOTICED", "CaseProperty", "Trial", "Trials"]
+__all__ = ["DETECTIONS", "CaseProperty", "Trial", "Trials"]
 
-NOTICED = (AssertionError, VkjitError, ArithmeticError, MemoryError, ValueError, IndexError)
+DETECTIONS = (AssertionError, VkjitError, ArithmeticError, MemoryError, ValueError, IndexError)
 """Exceptions by which a trial reports a wrong kernel."""
 
 _EXTRA_SECONDS = 2.0
@@ -39,7 +39,7 @@ _UNLIMITED = 1e9
 
 @dataclass(slots=True)
 class Trial:
-    """A trial: `run` raises one of `NOTICED` if a kernel is wrong.
+    """A trial: `run` raises one of `DETECTIONS` if a kernel is wrong.
 
     `seconds`: its time on the original kernel (NaN: not run yet). `kills`: number of mutants that it has killed.
     """
@@ -60,7 +60,7 @@ class Trials:
         self.clock = clock
         self.recover = recover
 
-    def known(self) -> list[Trial]:
+    def proven_killers(self) -> list[Trial]:
         """Return the trials that have killed mutants, by decreasing number of kills."""
         return sorted((t for t in self.trials if t.kills), key=lambda t: -t.kills)
 
@@ -75,13 +75,13 @@ class Trials:
         """
         for trial in trials:
             if math.isnan(trial.seconds):
-                self.prove(trial)
+                self.run_on_original(trial)
             if not self._passes(trial, changed):
                 trial.kills += 1
                 return trial.name
         return ""
 
-    def prove(self, trial: Trial) -> None:
+    def run_on_original(self, trial: Trial) -> None:
         """Run the trial on the original kernel and measure its time. Raises its exception if the property fails."""
         self.clock.restart(_UNLIMITED)
         start = time.thread_time()
@@ -96,7 +96,7 @@ class Trials:
             raise  # a compiler bug, not an error of the mutant
         except CompileError:
             raise
-        except NOTICED:
+        except DETECTIONS:
             self.recover()
             return False
         return True
@@ -138,7 +138,7 @@ class CaseProperty:
         if searched not in examiners:
             settings = self.settings
             groups = settings["groups"]
-            checks = (*checks_of(settings["sanitize"]), "division") if searched else ()
+            checks = (*parse_checks(settings["sanitize"]), "division") if searched else ()
             examiners[searched] = _CachingExaminer(
                 self._answers, changed, self.reference, executors(changed, "interpreter", groups), groups=groups,
                 tolerance=as_tolerance(settings["tolerance"]), precise=settings["precise"],

@@ -137,8 +137,8 @@ class Examiner:
         self, case: Case, executor: Executor, schedule: Schedule, poison: int, outcome: Outcome
     ) -> _Run | Finding:
         """Return the run, or a finding if the kernel wrote outside its arrays."""
-        if outcome.strays:
-            name, places = next(iter(outcome.strays.items()))
+        if outcome.stray_writes:
+            name, places = next(iter(outcome.stray_writes.items()))
             return Finding("outside", case, executor.name, schedule, name, offsets=tuple(places), poison=poison)
         return _Run(executor, schedule, outcome)
 
@@ -325,7 +325,11 @@ class Examiner:
                 return uncertainty(reference, self.spec, case, name, wanted, precise=self.precise, loose=self._loose)
 
         return Bounds(
-            lambda: self._budget(case), lambda: spread()[name], self.tolerance, blur=blur, wide=lambda: wide()[name]
+            lambda: self._budget(case),
+            lambda: spread()[name],
+            self.tolerance,
+            reference_uncertainty=blur,
+            wide_spread=lambda: wide()[name],
         )
 
     def _strictly_exact(self, case: Case) -> bool:

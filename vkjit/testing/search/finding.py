@@ -48,7 +48,7 @@ class Finding:
     rows: int | None = None
 
     @property
-    def sort(self) -> tuple[Any, ...]:
+    def failure_key(self) -> tuple[Any, ...]:
         """A key of the failure, which shrinking must preserve."""
         if self.reports:
             return self.reports[0].kind, self.reports[0].loc

@@ -13,13 +13,13 @@ from typing import Any
 
 from vkjit.errors import ArgumentError, CompileError, KernelError
 from vkjit.launch.kernel import Kernel
-from vkjit.runtime.sanitizer_reports import checks_of
+from vkjit.runtime.sanitizer_reports import parse_checks
 
 from ..cases.case import Case
 from ..cases.schedules import FREE, PLAIN, Schedule, choices_for
 from ..compare.tolerances import as_tolerance
 from ..execution.run import Executor, executors
-from ..generate.block_sizes import MOST_CASES
+from ..generate.block_sizes import MAX_CASES
 from ..generate.choices import Chooser, Drawn, Seeded
 from ..generate.directed import directed_cases
 from ..generate.load_hypothesis import load_hypothesis
@@ -105,9 +105,7 @@ class Search:
     def _search_directed(self) -> Finding | None:
         """Try directed cases, up to half of the examples, and some additional long ones."""
         plain = dict.fromkeys((e.name for e in self.executors), PLAIN)
-        most = self.settings["max_examples"] // 2 + (
-            MOST_CASES if self.settings["max_examples"] > 2 * MOST_CASES else 0
-        )
+        most = self.settings["max_examples"] // 2 + (MAX_CASES if self.settings["max_examples"] > 2 * MAX_CASES else 0)
         for case in itertools.islice(directed_cases(self.drawing), max(most, 1)):
             self.examples += 1
             finding = self.examiner.examine(case, plain)
@@ -155,7 +153,7 @@ class Search:
         return None
 
     def _hypothesis_settings(self, hypothesis: Any, phases: Sequence[Any]) -> dict[str, Any]:
-        # no shrinking phase: `minimise` shrinks
+        # no shrinking phase: `shrink` shrinks
         settings = {
             "max_examples": self.settings["max_examples"] - self.examples, "deadline": None, "phases": phases, "print_blob": False,
             "report_multiple_bugs": False, "suppress_health_check": list(hypothesis.HealthCheck),
@@ -200,14 +198,14 @@ class Search:
         schedules[original.executor] = schedule
         with contextlib.suppress(CompileError, ArgumentError, KernelError):
             finding = self.examiner.examine(case, schedules, original)
-            if finding is not None and finding.sort == original.sort:
+            if finding is not None and finding.failure_key == original.failure_key:
                 return finding
         return None
 
 
 def searched_checks(sanitize: Any) -> tuple[str, ...]:
     """Return the sanitizer checks of a search; the default adds division by zero and endless loops."""
-    checks = checks_of(sanitize)
+    checks = parse_checks(sanitize)
     return (*checks, "division", "loops") if sanitize is True else checks
 
 

@@ -18,7 +18,7 @@ from ..cases.case import ArrayInput, Case
 from ..generate.strategies import Drawing, dtype_of_param
 from .resizing import Resize, smaller_sizes
 
-__all__ = ["simpler_together", "smaller_together"]
+__all__ = ["jointly_simpler", "jointly_smaller"]
 
 _MAX_FOLLOWING = 1 << 12
 """Maximum number of elements of arrays whose values are adjusted to a size."""
@@ -27,7 +27,7 @@ Change = Callable[[Any], Any]
 """A function that maps values to smaller ones."""
 
 
-def simpler_together(case: Case, drawing: Drawing) -> Iterator[Case]:
+def jointly_simpler(case: Case, drawing: Drawing) -> Iterator[Case]:
     """Yield cases in which several integer arguments or two arrays change together.
 
     Many of them don't satisfy the user's `where`.
@@ -36,7 +36,7 @@ def simpler_together(case: Case, drawing: Drawing) -> Iterator[Case]:
     yield from _arrays_together(case, drawing)
 
 
-def smaller_together(case: Case, drawing: Drawing) -> Iterator[Case]:
+def jointly_smaller(case: Case, drawing: Drawing) -> Iterator[Case]:
     """Yield cases in which one size shrinks and other sizes or integers follow.
 
     Many of them don't satisfy the user's `where`.

@@ -12,7 +12,7 @@ import numpy as np
 from ..cases.case import ArrayInput, Case
 from ..cases.layouts import C_ORDER
 from ..generate.elements import Domain
-from ..generate.strategies import MOST_ELEMENTS, Drawing, dtype_of_param, scalar_of
+from ..generate.strategies import MAX_ELEMENTS, Drawing, dtype_of_param, scalar_of
 
 __all__ = ["Resize", "smaller_sizes"]
 
@@ -103,7 +103,7 @@ def _resized(given: ArrayInput, shape: tuple[int, ...], from_end: bool) -> Any:
     if given.distinct_shape == given.shape or not _fits(given, shape):
         return (
             None
-            if math.prod(shape) > max(MOST_ELEMENTS, math.prod(given.shape))
+            if math.prod(shape) > max(MAX_ELEMENTS, math.prod(given.shape))
             else _cut(given.values, shape, from_end)
         )
     distinct = ArrayInput(given.dtype, shape, None, given.layout).distinct_shape

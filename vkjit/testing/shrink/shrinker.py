@@ -20,23 +20,23 @@ from vkjit.launch.kernel import Kernel
 from ..cases.case import ArrayInput, Case
 from ..cases.layouts import C_ORDER
 from ..cases.schedules import PLAIN, Schedule
-from ..generate.strategies import MOST_ELEMENTS, Drawing, dtype_of_param
+from ..generate.strategies import MAX_ELEMENTS, Drawing, dtype_of_param
 from ..search.finding import Finding
-from .joint import simpler_together, smaller_together
+from .joint import jointly_simpler, jointly_smaller
 from .resizing import Resize, smaller_sizes
 
-__all__ = ["grown", "minimise"]
+__all__ = ["larger_cases", "shrink"]
 
 Try = Callable[[Case, Schedule], "Finding | None"]
 """A function that examines a case under a schedule of the failing executor; None unless it fails in the same way."""
 
 
-def minimise(finding: Finding, drawing: Drawing, attempt: Try, *, runs: int = 600, seconds: float = 8.0) -> Finding:
+def shrink(finding: Finding, drawing: Drawing, attempt: Try, *, runs: int = 600, seconds: float = 8.0) -> Finding:
     """Return the smallest finding reached within `runs` examinations and `seconds` of thread time."""
     return _Search(finding, drawing, attempt, runs, time.thread_time() + seconds).run()
 
 
-def grown(case: Case, drawing: Drawing, kernel: Kernel) -> Iterator[Case]:
+def larger_cases(case: Case, drawing: Drawing, kernel: Kernel) -> Iterator[Case]:
     """Yield larger cases of the same kind: each dimension in turn slightly longer than two workgroups or tiles."""
     tile = max((kernel.declared_local() or (64,))[0], 8)
     search = Resize(drawing)
@@ -158,7 +158,7 @@ class _Search:
                 continue  # a field in an array of structs, whose layout is fixed
             if given.layout != C_ORDER and given.distinct_shape == given.shape:
                 yield self.best.case.with_argument(name, replace(given, layout=C_ORDER)), self.best.schedule
-            elif given.layout != C_ORDER and math.prod(given.shape) <= MOST_ELEMENTS:
+            elif given.layout != C_ORDER and math.prod(given.shape) <= MAX_ELEMENTS:
                 plain = replace(given, layout=C_ORDER, values=None if given.values is None else np.array(given.values))
                 yield self.best.case.with_argument(name, plain), self.best.schedule
         for pair in self.best.case.aliases:
@@ -196,12 +196,12 @@ class _Search:
 
     def _coupled_sizes(self) -> Iterator[tuple[Case, Schedule]]:
         """Yield cases in which sizes and the values that depend on them change together."""
-        for case in smaller_together(self.best.case, self.drawing):
+        for case in jointly_smaller(self.best.case, self.drawing):
             yield case, self.best.schedule
 
     def _coupled_values(self) -> Iterator[tuple[Case, Schedule]]:
         """Yield cases in which interdependent values change together."""
-        for case in simpler_together(self.best.case, self.drawing):
+        for case in jointly_simpler(self.best.case, self.drawing):
             yield case, self.best.schedule
 
 

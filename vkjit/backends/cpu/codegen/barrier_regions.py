@@ -1,6 +1,6 @@
 """What runs once per workgroup, and what runs for each vector of invocations between two barriers.
 
-Enters: a kernel. Leaves: a `Plan`. Control flow around barriers is uniform in the workgroup and is written once;
+Enters: a kernel. Leaves: a `BarrierRegions`. Control flow around barriers is uniform in the workgroup and is written once;
 operations between barriers form phases, loops over the vectors of the workgroup. Holds:
 
 1. A lifted value is a scalar that is equal in the whole workgroup and computed once: constants, sizes, group ids and
@@ -25,12 +25,12 @@ from vkjit.ir.types import Array, Scalar
 
 from .stride_analysis import Shapes
 
-__all__ = ["Plan", "plan_of"]
+__all__ = ["BarrierRegions", "plan_of"]
 
 _PER_VECTOR: frozenset[OpName] = frozenset({"local_id", "global_id", "lane_id", "subgroup_id"})
 _ALLOCATIONS: frozenset[OpName] = frozenset({"shared", "local", "linear"})
 _ENDS: frozenset[OpName] = frozenset({"yield", "break", "continue", "return", "unreachable"})
-_MOST_RECOMPUTED = 10
+_MAX_RECOMPUTED = 10
 _JOINING: frozenset[OpName] = frozenset({"sg_reduce", "sg_any", "sg_all"})
 _WRITES = frozenset({Effect.WRITE, Effect.READ_WRITE})
 
@@ -39,7 +39,7 @@ Copies = list[tuple[Value, Value]]
 
 
 @dataclass(slots=True)
-class Plan:
+class BarrierRegions:
     """`group` holds the control flow that is written once per workgroup; `lifted`, `crossing`, `recomputed` and
     `fetched` the values of rules 1 to 3."""
 
@@ -53,15 +53,15 @@ class Plan:
     crossing: set[Value] = field(default_factory=set)
     fetched: set[Value] = field(default_factory=set)
     stored: set[Value] = field(default_factory=set)
-    home: dict[Value, int] = field(default_factory=dict)
+    region_of: dict[Value, int] = field(default_factory=dict)
     costs: dict[Value, int] = field(default_factory=dict)
-    joined: set[Op] = field(default_factory=set)
+    combined: set[Op] = field(default_factory=set)
     """Reductions by rule 4."""
     absorbed: set[Op] = field(default_factory=set)
     """What only they use."""
     columns: set[Op] = field(default_factory=set)
     """Reductions of several vectors at once."""
-    phase: int = 0
+    region: int = 0
     changed: bool = False
 
     def is_lifted(self, value: Value) -> bool:
@@ -69,7 +69,7 @@ class Plan:
 
     def is_recomputed(self, value: Value) -> bool:
         """Whether a value is cheap enough to be computed in each phase that uses it."""
-        return value not in self.fetched and self.cost(value) <= _MOST_RECOMPUTED
+        return value not in self.fetched and self.cost(value) <= _MAX_RECOMPUTED
 
     def cost(self, value: Value) -> int:
         """Operations to compute a value from lifted ones and ids; many where that isn't possible."""
@@ -77,20 +77,20 @@ class Plan:
             return 0
         known = self.costs.get(value)
         if known is None:
-            self.costs[value] = _MOST_RECOMPUTED + 1
+            self.costs[value] = _MAX_RECOMPUTED + 1
             known = self.costs[value] = self._new_cost(value)
         return known
 
     def _new_cost(self, value: Value) -> int:
         op = value.op
         if op is None or op.regions or value in self.stored:
-            return _MOST_RECOMPUTED + 1
+            return _MAX_RECOMPUTED + 1
         if op.name in _PER_VECTOR:
             return 1
         row = OPS[op.name]
         if row.effect != Effect.NONE or row.convergent or op.name == "assume_uniform" or not row.speculatable:
-            return _MOST_RECOMPUTED + 1
-        return min(1 + sum(self.cost(v) for v in op.operands), _MOST_RECOMPUTED + 1)
+            return _MAX_RECOMPUTED + 1
+        return min(1 + sum(self.cost(v) for v in op.operands), _MAX_RECOMPUTED + 1)
 
     # -- what is group-level
 
@@ -153,9 +153,9 @@ class Plan:
 
     def _lift_joining(self, op: Op, region: Region, position: int) -> None:
         if self.block and self.same_in_vectors(op.operands[0], _read_before(region, position)):
-            self.joined.add(op)
+            self.combined.add(op)
             return
-        self.joined.discard(op)
+        self.combined.discard(op)
         self._drop(op.results)
         source = op.operands[0]
         if self.block > 1 and op.name == "sg_reduce" and self.shapes.of_value(source) is None:
@@ -195,7 +195,7 @@ class Plan:
         for op in reversed(region.ops):
             for body in op.regions if op in self.group else ():
                 self.absorb(body, counts)
-            takes = op in self.joined
+            takes = op in self.combined
             if not takes and op.results and not self.is_lifted(op.results[0]) and op not in self.group:
                 pure = op.name in ("if", "load") or OPS[op.name].effect == Effect.NONE
                 takes = pure and all(known[r] == counts[r] > 0 for r in op.results)
@@ -240,41 +240,41 @@ class Plan:
         run: list[Op] = []
         for op in region.ops:
             if op.name in _ENDS:
-                self.end_phase(run, [source for _, source in self.copies(op, region)])
+                self.end_region(run, [source for _, source in self.copies(op, region)])
             elif op in self.group:
-                self.end_phase(run, self.entering(op))
+                self.end_region(run, self.entering(op))
                 self._place_control(op)
             elif op.name == "barrier":
-                self.end_phase(run, [])
-            elif op in self.joined:
+                self.end_region(run, [])
+            elif op in self.combined:
                 if self.writes(run):
-                    self.end_phase(run, [])
+                    self.end_region(run, [])
             elif op in self.absorbed:
                 continue
             elif op in self.columns:
-                self.end_phase(run, op.operands)
+                self.end_region(run, op.operands)
                 self._fetch(op.operands)
-                self.home[op.result] = self.phase
-                self.end_phase(run, [])
+                self.region_of[op.result] = self.region
+                self.end_region(run, [])
             elif all(self.is_lifted(r) for r in op.results) and op.results:
                 if op.name == "assume_uniform" and not self.is_lifted(op.operands[0]):
-                    self.end_phase(run, [])
+                    self.end_region(run, [])
                     self._fetch(op.operands[:1])
             else:
                 run.append(op)
-                self.home.update(dict.fromkeys(op.results, self.phase))
+                self.region_of.update(dict.fromkeys(op.results, self.region))
 
-    def end_phase(self, run: list[Op], sources: Sequence[Value]) -> None:
+    def end_region(self, run: list[Op], sources: Sequence[Value]) -> None:
         for op in run:
             for inner in op.walk():
                 self._use(inner.operands)
         self._use(sources)
         run.clear()
-        self.phase += 1
+        self.region += 1
 
     def _use(self, values: Sequence[Value]) -> None:
         for value in values:
-            if self.home.get(value, self.phase) != self.phase:
+            if self.region_of.get(value, self.region) != self.region:
                 self.crossing.add(value)
 
     def _fetch(self, values: Sequence[Value]) -> None:
@@ -364,9 +364,9 @@ def _read_before(region: Region, position: int) -> set[Op]:
     return found
 
 
-def plan_of(kernel: Function, shapes: Shapes, block: int = 0) -> Plan | None:
-    """The plan of a kernel with barriers; None for one without. `block` is as in `Plan`."""
-    plan = Plan(kernel, shapes, block)
+def plan_of(kernel: Function, shapes: Shapes, block: int = 0) -> BarrierRegions | None:
+    """The plan of a kernel with barriers; None for one without. `block` is as in `BarrierRegions`."""
+    plan = BarrierRegions(kernel, shapes, block)
     if not plan.find_barriers(kernel.body):
         return None
     plan.lift()

@@ -126,7 +126,7 @@ class Generator:
         self.ids: dict[tuple[str, int], str] = {}
         self.vector_number = "0"
         self.fuel = ""
-        self.has_phases = False
+        self.has_barrier_regions = False
         self.scopes: list[dict[Value, list[str]]] = [{}]
         self.loops: list[object] = []
         self.helpers: dict[str, str] = {}
@@ -197,7 +197,7 @@ class Generator:
         (part,) = self.vectors(value)
         return part
 
-    def in_form(self, value: Value, varying: bool) -> list[str]:
+    def converted(self, value: Value, varying: bool) -> list[str]:
         return self.vectors(value) if varying else self.scalars(value)
 
     def splat(self, part: str, kind: str) -> str:

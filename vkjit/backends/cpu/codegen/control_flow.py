@@ -21,11 +21,11 @@ from vkjit.ir.rewrite import exits_of
 from .context import Generator, dtype_of, lanes_of
 from .mask_tests import all_lanes
 
-__all__ = ["Cell", "LoopState", "branch", "leave_round", "region", "size_of"]
+__all__ = ["Cell", "LoopState", "branch", "leave_iteration", "region", "size_of"]
 
-MOST_FLAT = 8
+MAX_FLAT = 8
 """The cost up to which both sides of a divergent `if` are run without a branch."""
-MOST_TWICE = 128
+MAX_TWICE = 128
 """Operations up to which code is written twice, with and without masks."""
 
 _FLAT_COSTS: dict[OpName, int] = {"load": 2, "store": 2, "div": 4, "sqrt": 4, "const": 0, "yield": 0, "report": 0}
@@ -53,7 +53,7 @@ class Cell:
             g.text.store(self.kind, part, pointer)
 
     def set_from(self, g: Generator, source: Value) -> None:
-        self.set(g, g.in_form(source, self.varying))
+        self.set(g, g.converted(source, self.varying))
 
     def blend_from(self, g: Generator, source: Value) -> None:
         """Sets the lanes of the current mask; a scalar is the same for all of them."""
@@ -66,7 +66,7 @@ class Cell:
     def get(self, g: Generator) -> list[str]:
         return [g.text.load(self.kind, pointer) for pointer in self.pointers]
 
-    def get_in_form(self, g: Generator, varying: bool) -> list[str]:
+    def get_as(self, g: Generator, varying: bool) -> list[str]:
         """The components as vectors, or as they are."""
         parts = self.get(g)
         shape = g.shapes.of_value(self.value)
@@ -118,7 +118,7 @@ def region(g: Generator, body: Region, on_yield: OnYield | None = None) -> bool:
                 on_yield(op.operands)
             break
         if op.name in ("break", "continue"):
-            leave_round(g, op)
+            leave_iteration(g, op)
             alive = False
             break
         if op.name != "if":
@@ -148,7 +148,7 @@ def region(g: Generator, body: Region, on_yield: OnYield | None = None) -> bool:
     return alive
 
 
-def leave_round(g: Generator, op: Op) -> None:
+def leave_iteration(g: Generator, op: Op) -> None:
     """`break` or `continue`: a jump of all, or of the lanes of the mask."""
     loop = g.loops[-1]
     assert isinstance(loop, LoopState)
@@ -176,15 +176,15 @@ def branch(g: Generator, op: Op, masks: bool) -> bool:
     if g.shapes.is_uniform(condition):
         return _uniform(g, op, g.scalar(condition), masks)
     if not masks and not _leaves(op):
-        if size_of(op) <= MOST_TWICE:
+        if size_of(op) <= MAX_TWICE:
             hint = all_lanes(g, condition)
             if hint is not None:
                 _with_fast_path(g, op, hint)
                 return True
-        if _flat_cost(g, op) <= MOST_FLAT:
+        if _flat_cost(g, op) <= MAX_FLAT:
             _flat(g, op)
             return True
-        if g.mask is None and _reports(op.regions[1]) and size_of(op) <= MOST_TWICE:
+        if g.mask is None and _reports(op.regions[1]) and size_of(op) <= MAX_TWICE:
             _with_fast_path(g, op, g.all(g.vector(condition)))
             return True
     return _divergent(g, op, masks)
@@ -247,7 +247,7 @@ def _with_fast_path(g: Generator, op: Op, everywhere: str) -> None:
     text.jump(join)
     text.label(slow)
     with g.scope():
-        if _flat_cost(g, op) <= MOST_FLAT:
+        if _flat_cost(g, op) <= MAX_FLAT:
             _flat(g, op)
         else:
             _divergent(g, op, False)
@@ -260,17 +260,17 @@ def _with_fast_path(g: Generator, op: Op, everywhere: str) -> None:
 
 
 def _flat_cost(g: Generator, op: Op) -> int:
-    """What running both sides in full costs; more than `MOST_FLAT` where that isn't possible."""
+    """What running both sides in full costs; more than `MAX_FLAT` where that isn't possible."""
     total = 0
     for body in op.regions:
         for inner in body.ops:
             if inner.name in _NEVER_FLAT or inner.name.startswith("sg_"):
-                return MOST_FLAT + 1
+                return MAX_FLAT + 1
             if inner.name in ("load", "store") and not _flat_access(g, inner):
-                return MOST_FLAT + 1
+                return MAX_FLAT + 1
             total += _flat_cost(g, inner) if inner.name == "if" else _FLAT_COSTS.get(inner.name, 1)
             if inner.name == "if" and g.shapes.is_uniform(inner.operands[0]):
-                return MOST_FLAT + 1
+                return MAX_FLAT + 1
     return total
 
 
@@ -292,7 +292,7 @@ def _flat(g: Generator, op: Op) -> None:
         gathered: list[list[str]] = []
 
         def take(values: Sequence[Value], into: list[list[str]] = gathered) -> None:
-            into += [g.in_form(v, g.is_varying(r)) for v, r in zip(values, op.results, strict=True)]
+            into += [g.converted(v, g.is_varying(r)) for v, r in zip(values, op.results, strict=True)]
 
         region(g, body, take)
         given.append(gathered)

@@ -32,9 +32,9 @@ from vkjit.ir.types import Array, Scalar
 
 __all__ = ["hold"]
 
-_HELD = 33
+_MAX_BUFFERED = 33
 """Rounds that are held. Not a power of two: vectors' places would share the same lines of a cache."""
-_WORTH = 8
+_COST_THRESHOLD = 8
 """Cost from which holding pays: a store and a load each."""
 _COSTS: dict[OpName, int] = {"exp": 12, "exp2": 12, "div": 5, "sqrt": 6, "rsqrt": 6, "load": 0, "cast": 1, "const": 0}
 
@@ -169,13 +169,13 @@ def _shared_value(first: _Loop, second: _Loop) -> tuple[Value, Value] | None:
     if not shared:
         return None
     best = max(shared, key=lambda v: second.costs[v])
-    if second.costs[best] < _WORTH or not isinstance(best.type, Scalar) or best.type.dtype.kind == "bool":
+    if second.costs[best] < _COST_THRESHOLD or not isinstance(best.type, Scalar) or best.type.dtype.kind == "bool":
         return None
     return known[second.keys[best]], best
 
 
 def _rewrite(top: Region, first: _Loop, second: _Loop, given: Value, wanted: Value) -> None:
-    kind = Array(given.type, 1, space="local", shape=(_HELD,), contiguous=True)  # type: ignore[arg-type]
+    kind = Array(given.type, 1, space="local", shape=(_MAX_BUFFERED,), contiguous=True)  # type: ignore[arg-type]
     made = Op("local", [], [kind], {"type": kind}, None, first.op.loc)
     array = made.result
     top.ops.insert(0, made)
@@ -189,7 +189,7 @@ def _definition(value: Value) -> Op:
     return value.op
 
 
-def _round(b: Builder, loop: _Loop) -> tuple[Value, Value]:
+def _iteration(b: Builder, loop: _Loop) -> tuple[Value, Value]:
     """(number of the round, whether it is one that is held)"""
     low, step = loop.op.operands[0], constant_of(loop.op.operands[2])
     assert isinstance(low.type, Scalar)
@@ -197,13 +197,13 @@ def _round(b: Builder, loop: _Loop) -> tuple[Value, Value]:
     unsigned = dtypes.u64 if dtype.bits == 64 else dtypes.u32
     gone = b.emit("bitcast", b.emit("sub", loop.body.args[0], low), type=Scalar(unsigned))
     number = b.emit("udiv_raw", gone, b.const(step, unsigned))
-    return number, b.emit("lt", number, b.const(_HELD - 1, unsigned))
+    return number, b.emit("lt", number, b.const(_MAX_BUFFERED - 1, unsigned))
 
 
 def _storing(loop: _Loop, array: Value, given: Value) -> list[Op]:
     region = Region()
     b = Builder(region, loop.op.loc)
-    number, early = _round(b, loop)
+    number, early = _iteration(b, loop)
     with b.when(early):
         b.op("store", array, number, given)
     return region.ops
@@ -214,7 +214,7 @@ def _fetching(loop: _Loop, first: _Loop, array: Value, wanted: Value) -> None:
     needed = _slice(loop, wanted)
     region, known, again = Region(), Region(), Region()
     b = Builder(region, loop.op.loc)
-    number, early = _round(b, loop)
+    number, early = _iteration(b, loop)
     same = b.emit("eq", loop.op.operands[1], first.op.operands[1])
     with b.at(known):
         b.op("yield", b.emit("load", array, number))

@@ -250,7 +250,7 @@ def _elementwise(lane: Lane) -> Handler:
         kind = g.type(dtype, varying)
 
         def write() -> list[str]:
-            columns = [g.in_form(value, varying) for value in op.operands]
+            columns = [g.converted(value, varying) for value in op.operands]
             return [lane(g, op, kind, dtype, list(x)) for x in zip(*columns, strict=True)]
 
         if varying and op.name in _CONDITIONS and dtype.kind != "float":
@@ -282,7 +282,7 @@ def _select(g: Generator, op: Op) -> None:
     kind = g.type(op.result.type, varying)
     lanewise = varying and g.is_varying(condition)
     conditions = g.vectors(condition) if lanewise else g.scalars(condition)
-    columns = g.in_form(yes, varying), g.in_form(no, varying)
+    columns = g.converted(yes, varying), g.converted(no, varying)
     chosen = g.mask_type if lanewise else "i1"
     wide = conditions * len(columns[0]) if len(conditions) == 1 else conditions
     parts = [
@@ -297,7 +297,7 @@ def _cast(g: Generator, op: Op) -> None:
     varying = g.is_varying(op.result)
     raw = bool(op.attrs.get("raw"))
     a, b = dtype_of(source.type), dtype_of(target)
-    g.define(op.result, [convert(g, part, a, b, varying, raw=raw) for part in g.in_form(source, varying)])
+    g.define(op.result, [convert(g, part, a, b, varying, raw=raw) for part in g.converted(source, varying)])
 
 
 def convert(g: Generator, part: str, a: DType, b: DType, varying: bool, *, raw: bool = False) -> str:
@@ -390,7 +390,7 @@ def _bitcast(g: Generator, op: Op) -> None:
     source, target = op.operands[0], op.attrs["type"]
     a, b = dtype_of(source.type), dtype_of(target)
     varying = g.is_varying(op.result)
-    g.define(op.result, [_same_bits(g, part, a, b, varying) for part in g.in_form(source, varying)])
+    g.define(op.result, [_same_bits(g, part, a, b, varying) for part in g.converted(source, varying)])
 
 
 def _same_bits(g: Generator, part: str, a: DType, b: DType, varying: bool) -> str:
@@ -412,18 +412,18 @@ def _same_bits(g: Generator, part: str, a: DType, b: DType, varying: bool) -> st
 
 def _vec_make(g: Generator, op: Op) -> None:
     varying = g.is_varying(op.result)
-    g.define(op.result, [g.in_form(value, varying)[0] for value in op.operands])
+    g.define(op.result, [g.converted(value, varying)[0] for value in op.operands])
 
 
 def _vec_extract(g: Generator, op: Op) -> None:
-    g.define(op.result, [g.in_form(op.operands[0], g.is_varying(op.result))[op.attrs["lane"]]])
+    g.define(op.result, [g.converted(op.operands[0], g.is_varying(op.result))[op.attrs["lane"]]])
 
 
 def _vec_insert(g: Generator, op: Op) -> None:
     vector, component = op.operands
     varying = g.is_varying(op.result)
-    parts = list(g.in_form(vector, varying))
-    parts[op.attrs["lane"]] = g.in_form(component, varying)[0]
+    parts = list(g.converted(vector, varying))
+    parts[op.attrs["lane"]] = g.converted(component, varying)[0]
     g.define(op.result, parts)
 
 

@@ -28,11 +28,11 @@ from vkjit.ir.ops import OPS, Effect, OpName
 from vkjit.ir.rewrite import clone_op, constant_of, exits_of, replace_uses
 from vkjit.ir.types import Array, Scalar
 
-__all__ = ["Alike", "rounds_outside"]
+__all__ = ["UniformIterations", "interchange"]
 
-ROUNDS = "rounds"
+INTERCHANGED = "rounds"
 """The attribute of loops that run once per workgroup."""
-_MOST_OPS = 100
+_MAX_OPS = 100
 _IDS: frozenset[OpName] = frozenset({"lane_id", "subgroup_id", "subgroup_size", "local_id"})
 _SAME: frozenset[OpName] = frozenset(
     {"const", "group_id", "num_groups", "local_size", "subgroup_size", "num_subgroups", "extent", "stride"}
@@ -40,7 +40,7 @@ _SAME: frozenset[OpName] = frozenset(
 
 
 @dataclass(slots=True)
-class Alike:
+class UniformIterations:
     """Which values are equal in the whole workgroup by what they are computed from."""
 
     params: set[Value]
@@ -64,11 +64,11 @@ class Alike:
         return all(self.holds(v) for v in op.operands)
 
 
-def rounds_outside(module: Module, vectors: int) -> Module:
+def interchange(module: Module, vectors: int) -> Module:
     """See the module's docstring; `vectors` is the number of vectors of a workgroup."""
     kernel = module.kernel
     if vectors > 1 and not kernel.attrs.get("sanitize") and any(op.name == "barrier" for op in kernel.body.walk()):
-        walk = _Walk(Alike(set(kernel.params)))
+        walk = _Walk(UniformIterations(set(kernel.params)))
         walk.region(kernel.body)
         replace_uses(kernel.body, walk.replaced)
     return module
@@ -76,7 +76,7 @@ def rounds_outside(module: Module, vectors: int) -> Module:
 
 @dataclass(slots=True)
 class _Walk:
-    alike: Alike
+    alike: UniformIterations
     replaced: dict[Value, Value] = field(default_factory=dict)
 
     def region(self, region: Region) -> None:
@@ -106,7 +106,7 @@ class _Walk:
         if not _is_count(low) or not isinstance(low.type, Scalar) or not low.type.dtype.is_signed:
             return False
         inside = list(op.regions[0].walk())
-        if len(inside) > _MOST_OPS or len(list(exits_of(op.regions[0]))) != 1:
+        if len(inside) > _MAX_OPS or len(list(exits_of(op.regions[0]))) != 1:
             return False
         if any(
             inner.name in ("for", "loop", "return", "unreachable") or OPS[inner.name].convergent for inner in inside

@@ -20,12 +20,12 @@ from vkjit.ir.rewrite import LOOPS, exits_of
 from .context import Generator, Handler, dtype_of
 from .control_flow import Cell, LoopState, region, size_of
 from .llvm_text import intrinsic_suffix
-from .safepoints import charge, each_round, has_room, in_blocks, look
+from .safepoints import at_iteration, charge, has_room, in_blocks, look
 from .stride_analysis import Step, constant_number
 
 __all__ = ["HANDLERS", "trip_count"]
 
-MOST_TWICE = 300
+MAX_TWICE = 300
 """Operations of a loop's body that are written twice, with and without masks."""
 
 
@@ -78,18 +78,18 @@ class _Counter:
         self.variable = Cell(g, self.body.args[0])
         self.dtype: DType = dtype_of(op.operands[0].type)
         self.kind = g.type(self.dtype, False)
-        self.rounds = g.text.variable(self.kind)
+        self.trip_count = g.text.variable(self.kind)
         self.variable.set_from(g, op.operands[0])
-        g.text.store(self.kind, "0", self.rounds)
+        g.text.store(self.kind, "0", self.trip_count)
 
     def done(self, g: Generator) -> str:
-        return g.text.load(self.kind, self.rounds)
+        return g.text.load(self.kind, self.trip_count)
 
     def advance(self, g: Generator) -> None:
-        (step,) = g.in_form(self.op.operands[2], self.variable.varying)
+        (step,) = g.converted(self.op.operands[2], self.variable.varying)
         (now,) = self.variable.get(g)
         self.variable.set(g, [g.text.op(f"add {self.variable.kind} {now}, {step}")])
-        g.text.store(self.kind, g.text.op(f"add {self.kind} {self.done(g)}, 1"), self.rounds)
+        g.text.store(self.kind, g.text.op(f"add {self.kind} {self.done(g)}, 1"), self.trip_count)
 
 
 def _start(g: Generator, op: Op) -> tuple[list[Cell], list[Cell]]:
@@ -141,9 +141,9 @@ def _counted(g: Generator, op: Op) -> None:
     trips = trip_count(g, op, _scalar_bounds(g, op), False)
     labels = _Labels(g)
     state = LoopState(carried, results, labels.again, labels.leave)
-    _rounds(g, op, state, counter, trips, labels)
+    _iterations(g, op, state, counter, trips, labels)
     for cell, source in zip(results, carried, strict=True):
-        cell.set(g, source.get_in_form(g, cell.varying))
+        cell.set(g, source.get_as(g, cell.varying))
     g.text.jump(labels.leave)
     g.text.label(labels.leave)
     _finish(g, state)
@@ -156,14 +156,14 @@ class _Labels:
         )
 
 
-def _rounds(g: Generator, op: Op, state: LoopState, counter: _Counter, trips: str, labels: _Labels) -> None:
+def _iterations(g: Generator, op: Op, state: LoopState, counter: _Counter, trips: str, labels: _Labels) -> None:
     """Rounds up to `trips`, without masks of the loop's own; ends in an open block after the last one."""
     text, entry = g.text, g.mask
     asks, nested = has_room(g, state), _has_loops(op)
     if asks and not nested:
         test = in_blocks(g, counter.kind, trips, lambda: counter.done(g))
     else:
-        test = each_round(g, counter.kind, trips, lambda: counter.done(g))
+        test = at_iteration(g, counter.kind, trips, lambda: counter.done(g))
     text.jump(labels.head)
     text.label(labels.head)
     test(labels.head, labels.body, labels.done)
@@ -211,26 +211,26 @@ def _uneven(g: Generator, op: Op) -> None:
     counter = _Counter(g, op)
     entry, labels = g.mask, _Labels(g)
     trips: list[str] = []
-    if size_of(op) <= MOST_TWICE:
+    if size_of(op) <= MAX_TWICE:
         state = LoopState(carried, results, labels.again, labels.leave)
-        _rounds(g, op, state, counter, _fewest(g, op, trips), labels)
+        _iterations(g, op, state, counter, _fewest(g, op, trips), labels)
     breaks = any(e.name == "break" for e in exits_of(op.regions[0]))
     kept = not breaks and all(c.varying for c in carried)
     lanes = trips[0] if trips else _lane_trips(g, op)
     masked = _Labels(g)
     blended = kept or _several(op)
     state = LoopState(carried, results, masked.again, masked.leave, g.text.variable(g.mask_type), blended)
-    _masked_rounds(g, op, state, counter, lanes, masked, through=not kept)
+    _masked_iterations(g, op, state, counter, lanes, masked, through=not kept)
     if kept:
         for cell, source in zip(results, carried, strict=True):
-            cell.set(g, source.get_in_form(g, cell.varying))
+            cell.set(g, source.get_as(g, cell.varying))
     g.text.jump(labels.leave)
     g.text.label(labels.leave)
     g.mask = entry
     _finish(g, state)
 
 
-def _masked_rounds(
+def _masked_iterations(
     g: Generator, op: Op, state: LoopState, counter: _Counter, trips: str, labels: _Labels, *, through: bool
 ) -> None:
     """Rounds until no lane is left; `trips` is a vector. With `through`, lanes that have run all their rounds leave the
@@ -261,7 +261,7 @@ def _masked_rounds(
 def _through(g: Generator, state: LoopState, mask: str) -> None:
     """Lanes that have run all their rounds: the carried values are their results."""
     for cell, source in zip(state.results, state.carried, strict=True):
-        new, old = source.get_in_form(g, cell.varying), cell.get(g)
+        new, old = source.get_as(g, cell.varying), cell.get(g)
         cell.set(g, [g.select(mask, cell.kind, n, o) if cell.varying else n for n, o in zip(new, old, strict=True)])
 
 
@@ -270,7 +270,7 @@ def _early_for(g: Generator, op: Op) -> None:
     counter = _Counter(g, op)
     entry, labels = g.mask, _Labels(g)
     state = LoopState(carried, results, labels.again, labels.leave, g.text.variable(g.mask_type), _several(op))
-    _masked_rounds(g, op, state, counter, _lane_trips(g, op), labels, through=True)
+    _masked_iterations(g, op, state, counter, _lane_trips(g, op), labels, through=True)
     g.text.jump(labels.leave)
     g.text.label(labels.leave)
     g.mask = entry

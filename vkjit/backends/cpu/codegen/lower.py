@@ -23,7 +23,7 @@ from vkjit.passes.lowering.lower_access import LowerAccess
 from vkjit.passes.lowering.lower_arithmetic import LowerArithmetic
 from vkjit.passes.lowering.lower_exits import LowerExits
 from vkjit.passes.lowering.lower_math import LowerMath
-from vkjit.passes.pipeline import LLVM_FLOATS, own_functions
+from vkjit.passes.pipeline import LLVM_FLOATS, native_functions
 from vkjit.runtime.artifact import ArgField, KernelArtifact
 from vkjit.runtime.device import DeviceCaps
 
@@ -33,8 +33,8 @@ from .barrier_regions import plan_of
 from .context import Generator, Geometry, Handler
 from .cross_loop_reuse import hold
 from .llvm_text import Text, memory_type
-from .loop_interchange import rounds_outside
-from .nontemporal_stores import NONTEMPORAL, begin_streaming, end_streaming, streamed_stores
+from .loop_interchange import interchange
+from .nontemporal_stores import NONTEMPORAL, begin_nontemporal, end_nontemporal, streamed_stores
 from .safepoints import HALTED, fill
 from .stride_analysis import Shapes
 from .workgroup import write_body
@@ -42,7 +42,7 @@ from .workgroup import write_body
 __all__ = ["emit", "geometry_of", "kernel_text", "text_of"]
 
 ENTRY = "kernel"
-MOST_STACK = 4 << 20
+MAX_STACK = 4 << 20
 """Bytes of shared arrays, local arrays and stored values of a workgroup that the stack of a thread has room for."""
 
 _HANDLERS: dict[OpName, Handler] = {
@@ -90,7 +90,7 @@ def _written(module: Module, caps: DeviceCaps) -> tuple[str, Module, Usage, tupl
     module = _without_functions(LowerAccess().run(LowerExits().run(module)), caps)
     kernel = module.kernel
     host = llvm.host()
-    module = rounds_outside(hold(module), geometry_of(kernel, caps.subgroup_size).count)
+    module = interchange(hold(module), geometry_of(kernel, caps.subgroup_size).count)
     usage = usage_of(module)
     usage.reports += usage.prints  # they share the report buffer
     usage.prints = []
@@ -105,7 +105,7 @@ def _without_functions(module: Module, caps: DeviceCaps) -> Module:
     if not kernel.attrs.get("fast_math"):
         return module
     del kernel.attrs["fast_math"]
-    module = LowerArithmetic(LLVM_FLOATS).run(LowerMath(own_functions(caps), branches=True).run(module))
+    module = LowerArithmetic(LLVM_FLOATS).run(LowerMath(native_functions(caps), branches=True).run(module))
     module.kernel.attrs["fast_math"] = True
     return module
 
@@ -177,7 +177,7 @@ def _over_groups(g: Generator, write: object) -> None:
     """The loop over the workgroups `begin` to `end`."""
     text = g.text
     fill(g)
-    begin_streaming(g)
+    begin_nontemporal(g)
     names = ("x", "y", "z")
     place = {name: text.variable("i64", f"group_{name}") for name in names}
     number = text.variable("i64", "group")
@@ -202,11 +202,11 @@ def _over_groups(g: Generator, write: object) -> None:
         _next_group(text, place, number)
         text.jump(head)
     text.label(leave)
-    end_streaming(g)
+    end_nontemporal(g)
     text.do("ret void")
     if "poll" in g.helpers:
         text.label(HALTED)
-        end_streaming(g)
+        end_nontemporal(g)
         text.do("ret void")
 
 
@@ -258,8 +258,8 @@ def _alias_metadata(scopes: dict[Value, int]) -> list[str]:
 def _check_stack(g: Generator) -> None:
     """FeatureError where a workgroup needs more memory than a thread's stack has."""
     needed = g.text.array_bytes
-    if needed > MOST_STACK:
+    if needed > MAX_STACK:
         raise FeatureError(
             f"kernel {g.kernel.name}: a workgroup of {g.geometry.local} needs {needed} bytes for shared arrays, local "
-            f"arrays and values that live across barriers; the CPU device has {MOST_STACK}: use a smaller workgroup"
+            f"arrays and values that live across barriers; the CPU device has {MAX_STACK}: use a smaller workgroup"
         )

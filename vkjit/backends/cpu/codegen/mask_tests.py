@@ -16,10 +16,10 @@ from .stride_analysis import constant_number
 __all__ = ["all_lanes"]
 
 _MIRRORED: dict[OpName, OpName] = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
-_MOST_PARTS = 6
+_MAX_PARTS = 6
 
 
-def all_lanes(g: Generator, condition: Value, depth: int = _MOST_PARTS) -> str | None:
+def all_lanes(g: Generator, condition: Value, depth: int = _MAX_PARTS) -> str | None:
     """See the module's docstring. Writes scalar instructions only."""
     if g.shapes.is_uniform(condition):
         return g.scalar(condition) if condition in g.parts else None  # it may be known in another phase only

@@ -87,7 +87,7 @@ def place_index(g: Generator, op: Op, varying: bool) -> tuple[str, str]:
     """The offset in elements and its LLVM type; scalars have 64 bits."""
     value = op.operands[1]
     dtype = dtype_of(value.type)
-    (part,) = g.in_form(value, varying)
+    (part,) = g.converted(value, varying)
     kind = g.type(dtype, varying)
     if dtype.bits == 64 or (varying and dtype.is_signed and dtype.bits == 32):
         return part, kind
@@ -273,7 +273,7 @@ def _allocate(g: Generator, op: Op) -> None:
     if array.space == "shared":
         g.bases[op.result] = g.text.variable(f"[{count} x {memory_type(dtype)}]", "shared", 64)
         return
-    rows = count * (g.geometry.count if g.has_phases else 1)
+    rows = count * (g.geometry.count if g.has_barrier_regions else 1)
     g.bases[op.result] = g.text.variable(f"[{rows} x {_memory(g, dtype, True)}]", "local", 64)
 
 
@@ -297,7 +297,7 @@ def _row_number(g: Generator, op: Op, index: str, kind: str, component: int) -> 
     row = index if lanes == 1 else g.text.op(f"mul {kind} {index}, {number(lanes)}")
     if component:
         row = g.text.op(f"add {kind} {row}, {number(component)}")
-    if not g.has_phases or g.geometry.count == 1:
+    if not g.has_barrier_regions or g.geometry.count == 1:
         return row
     whole = max(math.prod(root.shape or ()), 1) * lanes
     first = g.text.op(f"mul i64 {g.vector_number}, {whole}")

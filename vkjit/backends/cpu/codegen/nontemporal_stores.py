@@ -14,7 +14,7 @@ from vkjit.ir.types import Array
 from .context import Generator
 from .llvm_text import bytes_of
 
-__all__ = ["NONTEMPORAL", "begin_streaming", "end_streaming", "store_past_caches", "streamed_stores"]
+__all__ = ["NONTEMPORAL", "begin_nontemporal", "end_nontemporal", "store_past_caches", "streamed_stores"]
 
 NONTEMPORAL = "!2 = !{i32 1}"
 """The metadata that such stores name."""
@@ -54,7 +54,7 @@ def _root(array: Value) -> Value:
     return array
 
 
-def begin_streaming(g: Generator) -> None:
+def begin_nontemporal(g: Generator) -> None:
     """Computes, once per call, how many invocations the launch has."""
     if g.family != "x86_64" or not g.streamed:
         return
@@ -85,7 +85,7 @@ def store_past_caches(g: Generator, op: Op, whole: str, part: str, pointer: str,
     return True
 
 
-def end_streaming(g: Generator) -> None:
+def end_nontemporal(g: Generator) -> None:
     """The fence, at the function's end."""
     if g.fenced:
         g.text.run("llvm.x86.sse.sfence")

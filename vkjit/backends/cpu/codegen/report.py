@@ -20,7 +20,7 @@ from .stride_analysis import constant_number
 __all__ = ["HANDLERS", "lane_bits"]
 
 _FIRST_VALUE = 4
-_MOST_VALUES = (REPORT_WORDS - _FIRST_VALUE) // 2
+_MAX_VALUES = (REPORT_WORDS - _FIRST_VALUE) // 2
 
 
 def lane_bits(g: Generator, value: Value, lane: str) -> list[str]:
@@ -57,7 +57,7 @@ def _report(g: Generator, op: Op) -> None:
 
 def _call(g: Generator, op: Op, lane: str) -> None:
     """Hands ids and values to the function that claims the report buffer."""
-    values = [part for value in op.operands[1:] for part in lane_bits(g, value, lane)][:_MOST_VALUES]
+    values = [part for value in op.operands[1:] for part in lane_bits(g, value, lane)][:_MAX_VALUES]
     function = f"report{len(values)}"
     g.helpers[function] = _function(function, len(values))
     passed = [f"i64 {part}" for part in (*global_id_scalars(g, lane), *values)]

@@ -14,7 +14,7 @@ from ..runtime.cancellation import poll_call, poll_text
 from .context import Generator
 from .control_flow import LoopState
 
-__all__ = ["HALTED", "charge", "each_round", "fill", "has_room", "in_blocks", "look"]
+__all__ = ["HALTED", "at_iteration", "charge", "fill", "has_room", "in_blocks", "look"]
 
 HALTED = "halted"
 """The label of the block that ends the function."""
@@ -22,14 +22,14 @@ _FUEL = 1 << 18
 """Rounds between two questions: some milliseconds at most."""
 
 
-_MOST_CARRIED = 8
+_MAX_CARRIED = 8
 """Vectors carried by loops around a question."""
 
 
 def has_room(g: Generator, state: LoopState) -> bool:
     """Whether a counted loop, and those around it, carry few enough vectors to be asked in."""
     states = [s for s in g.loops if isinstance(s, LoopState)] + [state]
-    return sum(len(cell.pointers) for s in states for cell in s.carried if cell.varying) <= _MOST_CARRIED
+    return sum(len(cell.pointers) for s in states for cell in s.carried if cell.varying) <= _MAX_CARRIED
 
 
 def fill(g: Generator) -> None:
@@ -65,7 +65,7 @@ Test = Callable[[str, str, str], None]
 """Writes the test at a loop's head, from the labels of the head, the body and what follows the loop."""
 
 
-def each_round(g: Generator, kind: str, trips: str, done: Callable[[], str]) -> Test:
+def at_iteration(g: Generator, kind: str, trips: str, done: Callable[[], str]) -> Test:
     """The test of a loop of `trips` rounds (unsigned, of type `kind`), of which `done()` are over."""
 
     def test(_head: str, body: str, leave: str) -> None:
@@ -75,12 +75,12 @@ def each_round(g: Generator, kind: str, trips: str, done: Callable[[], str]) -> 
 
 
 def in_blocks(g: Generator, kind: str, trips: str, done: Callable[[], str]) -> Test:
-    """As `each_round`; asks now and then."""
+    """As `at_iteration`; asks now and then."""
     if int(kind[1:]) < 32 or (trips.isdecimal() and int(trips) <= _FUEL):
-        return each_round(g, kind, trips, done)
+        return at_iteration(g, kind, trips, done)
     text = g.text
     limit = text.variable(kind, "limit")
-    text.store(kind, _least(g, kind, trips), limit)
+    text.store(kind, _minimum(g, kind, trips), limit)
 
     def test(head: str, body: str, leave: str) -> None:
         ended, more = text.new_label("ended"), text.new_label("more")
@@ -90,12 +90,12 @@ def in_blocks(g: Generator, kind: str, trips: str, done: Callable[[], str]) -> T
         left = text.op(f"sub {kind} {trips}, {now}")
         text.branch(text.op(f"icmp ne {kind} {left}, 0"), more, leave, likely=False)
         text.label(more)
-        text.store(kind, text.op(f"add {kind} {now}, {_least(g, kind, left)}"), limit)
+        text.store(kind, text.op(f"add {kind} {now}, {_minimum(g, kind, left)}"), limit)
         look(g, _FUEL)
         text.jump(head)
 
     return test
 
 
-def _least(g: Generator, kind: str, number: str) -> str:
+def _minimum(g: Generator, kind: str, number: str) -> str:
     return g.text.call(kind, f"llvm.umin.{kind}", f"{kind} {number}", f"{kind} {_FUEL}")

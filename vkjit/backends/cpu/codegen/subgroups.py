@@ -122,8 +122,8 @@ def _scan(g: Generator, op: Op) -> None:
         stride = 1
         while stride < g.width:
             below = _shuffled(g, part, kind, [max(lane - stride, 0) for lane in range(g.width)])
-            joined = _step(g, op, below, part, dtype)
-            part = g.select(_lanes_from(g, stride), kind, joined, part)
+            combined = _step(g, op, below, part, dtype)
+            part = g.select(_lanes_from(g, stride), kind, combined, part)
             stride *= 2
         if op.attrs["exclusive"]:
             part = _moved_up(g, part, dtype, name)

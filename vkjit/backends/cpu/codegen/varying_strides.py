@@ -16,7 +16,7 @@ from .context import Generator, dtype_of
 
 __all__ = ["both_ways", "steps_of"]
 
-_MOST_DEPTH = 12
+_MAX_DEPTH = 12
 
 Stepped = tuple[str, str]
 """Lane 0's value and the step."""
@@ -47,7 +47,7 @@ def _is_stepped(g: Generator, value: Value, depth: int) -> bool:
     if not g.is_varying(value):
         return value in g.parts
     op = value.op
-    if op is None or depth > _MOST_DEPTH or not isinstance(value.type, Scalar):
+    if op is None or depth > _MAX_DEPTH or not isinstance(value.type, Scalar):
         return False
     if op.name in ("add", "sub"):
         return all(_is_stepped(g, v, depth + 1) for v in op.operands)

@@ -14,7 +14,7 @@ from vkjit.ir.ops import OpName
 from vkjit.ir.rewrite import breaks_of
 from vkjit.ir.types import Array
 
-from .barrier_regions import Copies, Plan
+from .barrier_regions import BarrierRegions, Copies
 from .context import Generator, dtype_of, lanes_of
 from .control_flow import Cell, region
 from .ids import begin_vector, used_axes
@@ -27,11 +27,11 @@ __all__ = ["write_body"]
 _ENDS: frozenset[OpName] = frozenset({"yield", "break", "continue", "return", "unreachable"})
 
 
-def write_body(g: Generator, plan: Plan | None) -> None:
+def write_body(g: Generator, plan: BarrierRegions | None) -> None:
     """Writes what one workgroup does, from the open block to an open block."""
     axes = used_axes(g)
     if plan is not None:
-        g.has_phases = True
+        g.has_barrier_regions = True
         _Writer(g, plan, axes).region(g.kernel.body)
         return
     allocations = [op for op in g.kernel.body.walk() if op.name in ("shared", "local")]
@@ -110,7 +110,7 @@ class _Group:
 @dataclass(slots=True)
 class _Writer:
     g: Generator
-    plan: Plan
+    plan: BarrierRegions
     axes: set[int]
     spills: dict[Value, _Spill] = field(default_factory=dict)
     loops: list[_Group] = field(default_factory=list)
@@ -131,8 +131,8 @@ class _Writer:
                     return False
             elif op.name == "barrier":
                 self.phase(run, [])
-            elif op in plan.joined:
-                self.joined(op, run)
+            elif op in plan.combined:
+                self.combined(op, run)
             elif op in plan.columns:
                 self.phase(run, [])
                 self.columns(op)
@@ -152,7 +152,7 @@ class _Writer:
         self.phase(run, [])
         g.define(op.result, self.fetch(op.operands[0]))
 
-    def joined(self, op: Op, run: list[Op]) -> None:
+    def combined(self, op: Op, run: list[Op]) -> None:
         """A reduction that all vectors would do alike, by the first one."""
         g = self.g
         if self.plan.writes(run):
@@ -261,7 +261,7 @@ class _Writer:
             if argument in cells:
                 cells[argument].set(g, g.scalars(initial))
         head, again, done, leave = (text.new_label(h) for h in ("head", "again", "done", "leave"))
-        counter = _Rounds(self, op) if first else None
+        counter = _OuterIterations(self, op) if first else None
         text.jump(head)
         text.label(head)
         if counter is not None:
@@ -331,10 +331,10 @@ class _Writer:
         region(g, body)
         for _, source in copies:
             self.bring(source, own)
-        given = [g.in_form(source, self.spill(target).varying) for target, source in copies]
+        given = [g.converted(source, self.spill(target).varying) for target, source in copies]
         for value in own:
             if value in self.plan.crossing and not self.plan.is_recomputed(value):
-                self.spill(value).set_from(g, g.in_form(value, g.is_varying(value)))
+                self.spill(value).set_from(g, g.converted(value, g.is_varying(value)))
         for (target, _), parts in zip(copies, given, strict=True):
             self.spill(target).set_from(g, parts)
 
@@ -343,7 +343,7 @@ class _Writer:
         g, plan = self.g, self.plan
         if value in g.parts or value in g.postponed or value in own or plan.is_lifted(value):
             return
-        if value not in plan.crossing and value not in plan.stored and value not in plan.home:
+        if value not in plan.crossing and value not in plan.stored and value not in plan.region_of:
             return  # defined inside the operations of this phase
         if plan.is_recomputed(value) and value.op is not None:
             for operand in value.op.operands:
@@ -364,7 +364,7 @@ class _Writer:
         return found
 
 
-class _Rounds:
+class _OuterIterations:
     """The counter of a group-level `for`."""
 
     def __init__(self, writer: _Writer, op: Op) -> None:
@@ -374,12 +374,12 @@ class _Rounds:
         self.kind = g.type(dtype, False)
         low, high, self.step = (writer.fetch(v)[0] for v in op.operands[:3])
         self.trips = trip_count(g, op, (low, high, self.step), False)
-        self.variable, self.rounds = g.text.variable(self.kind), g.text.variable(self.kind)
+        self.variable, self.iterations = g.text.variable(self.kind), g.text.variable(self.kind)
         g.text.store(self.kind, low, self.variable)
-        g.text.store(self.kind, "0", self.rounds)
+        g.text.store(self.kind, "0", self.iterations)
 
     def goes_on(self) -> str:
-        return self.g.text.op(f"icmp ult {self.kind} {self.g.text.load(self.kind, self.rounds)}, {self.trips}")
+        return self.g.text.op(f"icmp ult {self.kind} {self.g.text.load(self.kind, self.iterations)}, {self.trips}")
 
     def define(self) -> None:
         part = self.g.text.load(self.kind, self.variable)
@@ -388,5 +388,5 @@ class _Rounds:
 
     def advance(self) -> None:
         text = self.g.text
-        for variable, step in ((self.variable, self.step), (self.rounds, "1")):
+        for variable, step in ((self.variable, self.step), (self.iterations, "1")):
             text.store(self.kind, text.op(f"add {self.kind} {text.load(self.kind, variable)}, {step}"), variable)

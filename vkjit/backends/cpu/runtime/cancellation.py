@@ -1,9 +1,9 @@
 """How a running kernel is stopped: it asks now and then whether it should go on.
 
-Enters: a thread that calls kernels. Leaves: a `Watch`, whose address kernels get as their last argument, and the function
-that they ask. Holds: the calling
-thread comes back to Python about every 50 milliseconds, so that handlers of signals run; what they raise (KeyboardInterrupt)
-ends the launch on all threads and is raised where the launch was made.
+Enters: a thread that calls kernels. Leaves: a `CancellationToken`, whose address kernels get as their last argument,
+and the function that they ask. Holds: the calling thread comes back to Python about every 50 milliseconds, so that
+handlers of signals run; what they raise (KeyboardInterrupt) ends the launch on all threads and is raised where the
+launch was made.
 
 A watch is a block of 64-bit words: 0 stop?, 1 function to ask (address, may be 0), 2 time of the last look (ns), 3 Python's
 function (address).
@@ -18,7 +18,7 @@ from typing import Any
 import cffi
 import numpy as np
 
-__all__ = ["Watch", "callback_address", "poll_call", "poll_text", "watch_of_thread"]
+__all__ = ["CancellationToken", "callback_address", "poll_call", "poll_text", "token_of_thread"]
 
 _FFI = cffi.FFI()
 _WORDS = 8
@@ -75,7 +75,7 @@ def _look(_watch: Any) -> int:
 def _keep(_kind: Any, error: BaseException | None, _trace: Any) -> None:
     """Keeps what a handler raised, for the launch to raise, and stops this thread's kernel."""
     _of_thread.error = error
-    watch: Watch | None = getattr(_of_thread, "watch", None)
+    watch: CancellationToken | None = getattr(_of_thread, "watch", None)
     if watch is not None:
         watch.words[0] = 1
 
@@ -95,7 +95,7 @@ def callback_address() -> int:
     return 0 if found is None else int(_FFI.cast("uintptr_t", found))
 
 
-class Watch:
+class CancellationToken:
     """The watch of one thread that launches kernels. Asks Python whenever kernels ask, or as `tick_address` of a crew says:
     that needs code of its own, which is made when it is worth it."""
 
@@ -120,9 +120,9 @@ class Watch:
             raise error if error is not None else KeyboardInterrupt
 
 
-def watch_of_thread() -> Watch:
+def token_of_thread() -> CancellationToken:
     """This thread's watch."""
-    found: Watch | None = getattr(_of_thread, "watch", None)
+    found: CancellationToken | None = getattr(_of_thread, "watch", None)
     if found is None:
-        found = _of_thread.watch = Watch()
+        found = _of_thread.watch = CancellationToken()
     return found

@@ -10,7 +10,7 @@ import math
 import os
 from pathlib import Path
 
-__all__ = ["processors", "quota"]
+__all__ = ["cpu_count", "processors"]
 
 _GROUPS = Path("/proc/self/cgroup")
 _MOUNT = Path("/sys/fs/cgroup")
@@ -19,11 +19,11 @@ _MOUNT = Path("/sys/fs/cgroup")
 def processors() -> int:
     """The processors that this process may run on, no more than its control group pays for."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    paid = quota(_GROUPS, _MOUNT)
+    paid = cpu_count(_GROUPS, _MOUNT)
     return allowed if paid is None else max(1, min(allowed, math.ceil(paid)))
 
 
-def quota(groups: Path, mount: Path) -> float | None:
+def cpu_count(groups: Path, mount: Path) -> float | None:
     """Processors that the control groups of a process pay for (the least along the way up); None without a limit.
 
     Reads `cpu.max` of version 2, else `cpu.cfs_quota_us` and `cpu.cfs_period_us` of version 1.

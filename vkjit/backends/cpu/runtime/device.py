@@ -29,13 +29,13 @@ from vkjit.runtime.handles import on_fork
 
 from . import llvm
 from .host_features import has_scaling
-from .memory_pool import Blocks
+from .memory_pool import MemoryPool
 from .print_buffer import PRINT_WORDS, clear_printed, printed_lines
 from .workers import Pace, Pool, function_at, thread_count
 
 __all__ = ["CpuBuffer", "CpuDevice", "CpuKernel", "cpu_caps"]
 
-MOST_KEPT = 512 << 20
+MAX_KEPT = 512 << 20
 """Bytes of free memory that the device keeps for later buffers."""
 _FEATURES = frozenset({
     "bfloat16", "buffer_device_address", "denorm_preserve_f16", "denorm_preserve_f32", "denorm_preserve_f64",
@@ -71,7 +71,7 @@ def cpu_caps() -> DeviceCaps:
     )
 
 
-def _words_name(prints: bool) -> str:
+def _report_buffer_kind(prints: bool) -> str:
     return "printing" if prints else "words"
 
 
@@ -177,7 +177,7 @@ class CpuDevice(ImmediateDevice):
         self.index = index
         self.closed = False
         self.pool = Pool(threads if threads is not None else thread_count())
-        self.blocks = Blocks(MOST_KEPT)
+        self.blocks = MemoryPool(MAX_KEPT)
         self.usage = _Usage()
         self._lock = threading.RLock()
         self._errors: list[KernelError] = []
@@ -280,14 +280,14 @@ class CpuDevice(ImmediateDevice):
         if kernel.report_offset is None:
             self.pool.run(kernel.function, block, groups, kernel.pace)
             return
-        words = self._take_words(kernel.prints)
+        words = self._take_report_buffer(kernel.prints)
         passed = bytearray(block)
         struct.pack_into("<Q", passed, kernel.report_offset, int(words.ctypes.data))
         try:
             self.pool.run(kernel.function, passed, groups, kernel.pace)
         finally:
             self._collect(kernel, words)
-            setattr(self._local, _words_name(kernel.prints), words)
+            setattr(self._local, _report_buffer_kind(kernel.prints), words)
 
     def _collect(self, kernel: CpuKernel, words: npt.NDArray[np.uint32]) -> None:
         """Takes what a launch reported and printed out of its buffer."""
@@ -300,10 +300,10 @@ class CpuDevice(ImmediateDevice):
             with self._lock:
                 self._lines += printed_lines(kernel.artifact, words)
 
-    def _take_words(self, prints: bool) -> npt.NDArray[np.uint32]:
+    def _take_report_buffer(self, prints: bool) -> npt.NDArray[np.uint32]:
         """This thread's report buffer, empty, with room for what kernels print where they do; a new one while a launch of
         this thread uses it, as when a signal's handler launches kernels."""
-        name = _words_name(prints)
+        name = _report_buffer_kind(prints)
         words: npt.NDArray[np.uint32] | None = getattr(self._local, name, None)
         setattr(self._local, name, None)
         if words is None:

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Blocks"]
+__all__ = ["MemoryPool"]
 
 ALIGNMENT = 64
 _SMALLEST = 64 << 10
 """Bytes from which memory is kept: below, the system's own allocator keeps it."""
 
 
-class Blocks:
+class MemoryPool:
     """Free blocks by size, up to `limit` bytes of them; `held` says how many there are."""
 
     def __init__(self, limit: int) -> None:
@@ -86,7 +86,7 @@ class _Block:
 
     __slots__ = ("__array_interface__", "_blocks", "_memory")
 
-    def __init__(self, blocks: Blocks, memory: npt.NDArray[np.uint8]) -> None:
+    def __init__(self, blocks: MemoryPool, memory: npt.NDArray[np.uint8]) -> None:
         self._blocks = blocks
         self._memory = memory
         self.__array_interface__: dict[str, Any] = memory.__array_interface__

@@ -30,14 +30,14 @@ from vkjit.runtime.handles import on_fork
 from . import llvm
 from .cancellation import poll_call, poll_text
 
-__all__ = ["Crew", "available", "tick_address"]
+__all__ = ["ThreadPool", "available", "tick_address"]
 
 _FFI = cffi.FFI()
 _WORDS = 104
-_HELPERS_WATCH = 96
+_WORKER_TOKEN = 96
 _LOOK_EVERY = 50_000_000
 """Nanoseconds after which a calling thread looks whether signals arrived."""
-_WATCH = 10_000
+_TOKEN = 10_000
 """Looks at the job's number before a helper sleeps: about a fifth of a millisecond."""
 _STACK = 16 << 20
 """Bytes of a helper's stack: workgroups keep their arrays there."""
@@ -143,7 +143,7 @@ entry:
   %stop = getelementptr i64, ptr %state, i64 40
   %mutex = getelementptr i64, ptr %state, i64 48
   %condition = getelementptr i64, ptr %state, i64 64
-  %own = getelementptr i64, ptr %state, i64 {_HELPERS_WATCH}
+  %own = getelementptr i64, ptr %state, i64 {_WORKER_TOKEN}
   br label %idle
 idle:
   %last = phi i64 [ 0, %entry ], [ %number, %out ]
@@ -156,7 +156,7 @@ watch:
 again:
   {wait}
   %looked = add i64 %looks, 1
-  %tired = icmp ugt i64 %looked, {_WATCH}
+  %tired = icmp ugt i64 %looked, {_TOKEN}
   br i1 %tired, label %sleep, label %watch
 sleep:
   %l = call i32 @pthread_mutex_lock(ptr %mutex)
@@ -196,7 +196,7 @@ leave:
 define i64 @run(ptr %state, ptr %function, ptr %block, i64 %begin, i64 %end, i64 %step, i64 %x, i64 %y, i64 %z,
                  ptr %watch) {{
 entry:
-  %others = getelementptr i64, ptr %state, i64 {_HELPERS_WATCH}
+  %others = getelementptr i64, ptr %state, i64 {_WORKER_TOKEN}
   %taken = getelementptr i64, ptr %state, i64 41
   %claim = cmpxchg ptr %taken, i64 0, i64 1 seq_cst seq_cst
   %free = extractvalue {{ i64, i1 }} %claim, 1
@@ -233,7 +233,7 @@ look:
 again:
   {wait}
   %looked = add i64 %looks, 1
-  %tired = icmp ugt i64 %looked, {_WATCH}
+  %tired = icmp ugt i64 %looked, {_TOKEN}
   br i1 %tired, label %give, label %look
 give:
   %g = call i32 @sched_yield()
@@ -312,7 +312,7 @@ _starting = threading.RLock()
 """The size of new threads' stacks is the process's."""
 
 
-class Crew:
+class ThreadPool:
     """Helpers that share one caller's jobs at a time. They end with the crew."""
 
     def __init__(self) -> None:

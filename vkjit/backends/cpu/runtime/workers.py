@@ -24,21 +24,21 @@ from vkjit.errors import ArgumentError
 from vkjit.runtime.handles import on_fork
 
 from . import thread_pool
-from .cancellation import Watch, watch_of_thread
+from .cancellation import CancellationToken, token_of_thread
 from .cpu_count import processors
-from .thread_pool import Crew
+from .thread_pool import ThreadPool
 
 __all__ = ["Pace", "Pool", "function_at", "thread_count"]
 
 _FFI = cffi.FFI()
 _STACK = 16 << 20
 """Bytes of a helper's stack: workgroups keep their arrays there."""
-_WORTH_SHARING = 120_000
-_WORTH_A_CREW = 25_000
+_SHARING_THRESHOLD = 120_000
+_THREAD_POOL_THRESHOLD = 25_000
 """Nanoseconds of work from which waking other threads pays: threads of Python's, or those that are awake already."""
-_MOST_THREADS = 1024
+_MAX_THREADS = 1024
 """More would take the process's maps of memory, which LLVM needs too."""
-_MOST_GROUPS = 2**63 - 1
+_MAX_GROUPS = 2**63 - 1
 _CHUNK = 4_000_000
 """Nanoseconds that a chunk should take at most, so that Ctrl-C is prompt and threads end together."""
 
@@ -53,8 +53,8 @@ def thread_count() -> int:
     text = os.environ.get("VKJIT_NUM_THREADS", "")
     if not text:
         return processors()
-    if not text.isdecimal() or not 1 <= int(text) <= _MOST_THREADS:
-        raise ArgumentError(f"VKJIT_NUM_THREADS is {text!r}: expected a number from 1 to {_MOST_THREADS}")
+    if not text.isdecimal() or not 1 <= int(text) <= _MAX_THREADS:
+        raise ArgumentError(f"VKJIT_NUM_THREADS is {text!r}: expected a number from 1 to {_MAX_THREADS}")
     return int(text)
 
 
@@ -89,7 +89,7 @@ class _Job:
                 return
             function(block, begin, end, x, y, z, watch)
 
-    def work_and_look(self, watch: Watch) -> None:
+    def work_and_look(self, watch: CancellationToken) -> None:
         """As `work`, on the thread that launched: raises what handlers of signals raised."""
         function, block, (x, y, z), chunks = self.function, self.block, self.grid, self.chunks
         while True:
@@ -161,7 +161,7 @@ class Pool:
     def __init__(self, threads: int) -> None:
         self.threads = threads
         self._workers: list[_Worker] = []
-        self._crew: Crew | None = None
+        self._thread_pool: ThreadPool | None = None
         self._busy = threading.Lock()
         self._launching = 0
         _pools.add(self)
@@ -169,32 +169,34 @@ class Pool:
     def forget(self) -> None:
         """In a child of a fork the threads are gone."""
         self._workers = []
-        self._crew = None
+        self._thread_pool = None
         self._busy = threading.Lock()
 
     def run(self, function: Any, block: bytes | bytearray, grid: tuple[int, int, int], pace: Pace) -> None:
         """Runs all workgroups of the grid. Raises what handlers of signals raise."""
         total = grid[0] * grid[1] * grid[2]
-        if total > _MOST_GROUPS:
+        if total > _MAX_GROUPS:
             raise ArgumentError(
                 f"a grid of {grid} workgroups: the device numbers at most 2^63 - 1 of them, launch fewer"
             )
         data = _FFI.from_buffer(block)
-        watch = watch_of_thread()
+        watch = token_of_thread()
         begin = 0
         if not pace.per_group:
             begin = self._first(function, data, grid, total, pace, watch)
         left = (total - begin) * pace.per_group
         native = thread_pool.available() and isinstance(function, _FFI.CData)
-        if native and left > _WORTH_A_CREW:
+        if native and left > _THREAD_POOL_THRESHOLD:
             watch.ask_through(thread_pool.tick_address())
-        if self.threads > 1 and total - begin > 1 and left > (_WORTH_A_CREW if native else _WORTH_SHARING):
-            share = self._by_crew if native else self._by_workers
+        if self.threads > 1 and total - begin > 1 and left > (_THREAD_POOL_THRESHOLD if native else _SHARING_THRESHOLD):
+            share = self._by_thread_pool if native else self._by_workers
             if share(function, data, grid, begin, total, pace, watch):
                 return
         self._alone(function, data, grid, begin, total, pace, watch)
 
-    def _first(self, function: Any, data: Any, grid: tuple[int, int, int], total: int, pace: Pace, watch: Watch) -> int:
+    def _first(
+        self, function: Any, data: Any, grid: tuple[int, int, int], total: int, pace: Pace, watch: CancellationToken
+    ) -> int:
         """Runs a few workgroups of a kernel that has never run, to learn its pace; gives how many."""
         begin, size = 0, 1
         while begin < total:
@@ -211,7 +213,14 @@ class Pool:
         return begin
 
     def _alone(
-        self, function: Any, data: Any, grid: tuple[int, int, int], begin: int, total: int, pace: Pace, watch: Watch
+        self,
+        function: Any,
+        data: Any,
+        grid: tuple[int, int, int],
+        begin: int,
+        total: int,
+        pace: Pace,
+        watch: CancellationToken,
     ) -> None:
         step = max(1, int(_CHUNK * 4 / max(pace.per_group, 1e-3)))
         while begin < total:
@@ -222,13 +231,22 @@ class Pool:
             watch.check()
             begin = end
 
-    def _by_crew(
-        self, function: Any, data: Any, grid: tuple[int, int, int], begin: int, total: int, pace: Pace, watch: Watch
+    def _by_thread_pool(
+        self,
+        function: Any,
+        data: Any,
+        grid: tuple[int, int, int],
+        begin: int,
+        total: int,
+        pace: Pace,
+        watch: CancellationToken,
     ) -> bool:
         """False, and nothing has run, where another thread has the helpers."""
-        found = self._crew
+        found = self._thread_pool
         if found is None:
-            found = self._crew = Crew()  # one that another thread made at the same time ends with its launch
+            found = self._thread_pool = (
+                ThreadPool()
+            )  # one that another thread made at the same time ends with its launch
         found.grow(self.threads - 1)
         pause = max(pace.per_group, 1e-3)
         step = max(-(-(total - begin) // (self.threads * 8)), int(4_000 / pause), 1)
@@ -241,9 +259,16 @@ class Pool:
         return True
 
     def _by_workers(
-        self, function: Any, data: Any, grid: tuple[int, int, int], begin: int, total: int, pace: Pace, watch: Watch
+        self,
+        function: Any,
+        data: Any,
+        grid: tuple[int, int, int],
+        begin: int,
+        total: int,
+        pace: Pace,
+        watch: CancellationToken,
     ) -> bool:
-        """As `_by_crew`, with threads of Python's."""
+        """As `_by_thread_pool`, with threads of Python's."""
         if not self._busy.acquire(blocking=False):
             return False
         try:
@@ -255,7 +280,14 @@ class Pool:
         return True
 
     def _shared(
-        self, function: Any, data: Any, grid: tuple[int, int, int], begin: int, total: int, pace: Pace, watch: Watch
+        self,
+        function: Any,
+        data: Any,
+        grid: tuple[int, int, int],
+        begin: int,
+        total: int,
+        pace: Pace,
+        watch: CancellationToken,
     ) -> None:
         groups = total - begin
         step = min(-(-groups // (self.threads * 4)), int(_CHUNK / max(pace.per_group, 1e-3)))
@@ -286,7 +318,7 @@ class Pool:
             return
         with self._busy:
             workers, self._workers = self._workers, []
-            found, self._crew = self._crew, None
+            found, self._thread_pool = self._thread_pool, None
         if found is not None:
             found.close()
         for worker in workers:

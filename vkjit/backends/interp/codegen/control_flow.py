@@ -19,7 +19,7 @@ from .values import DEAD, Accumulator, Lanes, Mask, merge, narrow, union
 
 __all__ = ["trip_count"]
 
-_MOST_TRIPS = np.iinfo(np.uint64).max
+_MAX_TRIPS = np.iinfo(np.uint64).max
 
 
 class _Loop:
@@ -119,7 +119,7 @@ def trip_count(low: Lanes, high: Lanes, stride: Lanes) -> Lanes:
 
 
 def _fewest(trips: Lanes, mask: Mask) -> int:
-    return int((trips if mask is None else np.where(mask, trips, np.uint64(_MOST_TRIPS))).min())
+    return int((trips if mask is None else np.where(mask, trips, np.uint64(_MAX_TRIPS))).min())
 
 
 @control("for")
@@ -202,7 +202,7 @@ def _finish(frame: Frame, record: int, results: list[int], mask: Mask, exits: bo
 
 
 @control("continue", "break")
-def _leave_round(compiler: FunctionCompiler, op: Op) -> ControlStep:
+def _leave_iteration(compiler: FunctionCompiler, op: Op) -> ControlStep:
     if not compiler.loops:
         raise InternalError(f"{op.name} outside of a loop")
     record, slots, repeat = compiler.loops[-1], compiler.slots(op.operands), op.name == "continue"

@@ -77,7 +77,7 @@ class Program:
         total = grid.groups[0] * grid.groups[1] * grid.groups[2]
         budget = DEFAULT_LANES if self._ordered else lanes
         batch = max(1, budget // max(grid.invocations, 1))
-        with semantics.quiet():
+        with semantics.silence_warnings():
             for numbers in _numbers(total, order, batch):
                 ids = self._ids(grid, order) if total <= batch else None
                 self._run_batch(Batch(grid, numbers, log, ids), values)

@@ -207,7 +207,7 @@ def _mask_of(active: npt.NDArray[np.bool_] | None, place: _Place) -> Mask:
 def _load(compiler: FunctionCompiler, op: Op) -> Step:
     matrix = _matrix(op.result.type)
     place, target = _Place(compiler, op, matrix), compiler.define(op.result)
-    turned = op.attrs["layout"] == "column"
+    transposed = op.attrs["layout"] == "column"
 
     def step(frame: Frame, mask: Mask) -> None:
         subgroups = _subgroups(frame)
@@ -219,7 +219,7 @@ def _load(compiler: FunctionCompiler, op: Op) -> Step:
         found = memory.load(flat, _mask_of(active, place), Site(frame[BATCH], op.loc))
         shape = (subgroups.batch.count, subgroups.count, place.rows, place.units)
         elements = _as_elements(found.reshape(*found.shape[:-2], *shape), place)
-        frame[target] = subgroups.scatter(elements.swapaxes(-1, -2) if turned else elements, matrix)
+        frame[target] = subgroups.scatter(elements.swapaxes(-1, -2) if transposed else elements, matrix)
 
     return step
 
@@ -228,7 +228,7 @@ def _load(compiler: FunctionCompiler, op: Op) -> Step:
 def _store(compiler: FunctionCompiler, op: Op) -> Step:
     matrix = _matrix(op.operands[-1].type)
     place, source = _Place(compiler, op, matrix), compiler.slot(op.operands[-1])
-    turned = op.attrs["layout"] == "column"
+    transposed = op.attrs["layout"] == "column"
 
     def step(frame: Frame, mask: Mask) -> None:
         subgroups = _subgroups(frame)
@@ -237,7 +237,7 @@ def _store(compiler: FunctionCompiler, op: Op) -> Step:
         _inside(indices, memory, subgroups, active, op)
         _aligned(indices, place, frame, subgroups, active)
         elements = subgroups.gather(frame[source], matrix)
-        if turned:
+        if transposed:
             elements = elements.swapaxes(-1, -2)
         whole = np.broadcast_to(elements, (subgroups.batch.count, subgroups.count, *elements.shape[2:]))
         units = _as_units(whole, place)

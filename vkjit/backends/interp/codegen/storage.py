@@ -118,8 +118,8 @@ def flatten(
         return empty, 0, extents, tuple(step // item for step in steps)
     low = sum(step * (extent - 1) for step, extent in zip(steps, extents, strict=True) if step < 0)
     high = sum(step * (extent - 1) for step, extent in zip(steps, extents, strict=True) if step > 0)
-    turned: tuple[Any, ...] = (*(slice(None, None, -1 if step < 0 else 1) for step in steps), ...)
-    corner = array[turned]
+    transposed: tuple[Any, ...] = (*(slice(None, None, -1 if step < 0 else 1) for step in steps), ...)
+    corner = array[transposed]
     units = (high - low) // item + 1
     shape, strides = ((units, codec.size), (item, codec.storage.itemsize)) if codec.size else ((units,), (item,))
     flat = np.lib.stride_tricks.as_strided(corner, shape, strides, writeable=array.flags.writeable)

@@ -65,7 +65,7 @@ def number(value: Any, dtype: DType) -> Any:
 def literal(value: Any, type: Type) -> Lanes:
     """A value equal in all invocations: a number (splat over vectors), or a sequence with one number per component."""
     dtype = element_type(type)
-    with semantics.quiet():
+    with semantics.silence_warnings():
         if not isinstance(type, Vector):
             return np.full((1, 1), number(value, dtype), dtype=dtype.numpy)
         parts = [value] * type.size if np.ndim(value) == 0 else list(value)

@@ -74,8 +74,8 @@ def sign_extended(ctx: Context, block: OpenBlock, value: int, lanes: int = 1) ->
     if "widened_compare" not in ctx.caps.quirks:
         return block.emit("OpSConvert", wide, value)
     sign = ctx.number(ctx.ulong, 1 << 31, lanes)
-    turned = block.emit("OpBitwiseXor", wide, block.emit("OpUConvert", wide, value), sign)
-    return block.emit("OpISub", wide, turned, sign)
+    transposed = block.emit("OpBitwiseXor", wide, block.emit("OpUConvert", wide, value), sign)
+    return block.emit("OpISub", wide, transposed, sign)
 
 
 def _int_to_float(ctx: Context, value: int, a: DType, b: DType, lanes: int) -> int:

@@ -27,14 +27,14 @@ from .ids import global_id_word
 __all__ = ["HANDLERS", "buffer_words", "describe", "wide_bits"]
 
 _FIRST_VALUE = 4
-_MOST_VALUES = (REPORT_WORDS - _FIRST_VALUE) // 2
+_MAX_VALUES = (REPORT_WORDS - _FIRST_VALUE) // 2
 
 
 def describe(reports: list[Op]) -> dict[str, Any]:
     """What the host has to know beside the sites: by site, which values are floats."""
     kinds: dict[int, tuple[str, ...]] = {}
     for op in reports:
-        values = op.operands[1 : 1 + _MOST_VALUES]
+        values = op.operands[1 : 1 + _MAX_VALUES]
         kinds[op.attrs["site"]] = tuple("float" if kind_of(value.type) == "float" else "int" for value in values)
     return {"report_values": kinds} if kinds else {}
 
@@ -84,7 +84,7 @@ def _report(ctx: Context, op: Op) -> None:
 def _store_report(ctx: Context, op: Op) -> None:
     for axis in range(3):
         ctx.block.emit_void("OpStore", _element(ctx, ctx.uint, 1 + axis), global_id_word(ctx, axis), "Aligned", 4)
-    for position, value in enumerate(op.operands[1 : 1 + _MOST_VALUES]):
+    for position, value in enumerate(op.operands[1 : 1 + _MAX_VALUES]):
         bits = wide_bits(ctx, ctx.get(value), value.type)
         pointer = _element(ctx, ctx.ulong, _FIRST_VALUE // 2 + position)
         ctx.block.emit_void("OpStore", pointer, bits, "Aligned", 8)

@@ -236,8 +236,8 @@ def _scan_scalar(ctx: Context, op: Op, value: int, dtype: DType, name: str) -> i
     stride = 1
     while stride < ctx.subgroup_size:
         below, valid = _below(ctx, value, working, stride)
-        joined = _step(ctx, name, below, value, working, op)
-        value = ctx.block.emit("OpSelect", ctx.type(working), valid, joined, value)
+        combined = _step(ctx, name, below, value, working, op)
+        value = ctx.block.emit("OpSelect", ctx.type(working), valid, combined, value)
         stride *= 2
     value = _unworked(ctx, value, working, dtype)
     if not exclusive:

@@ -23,11 +23,11 @@ from vkjit.runtime.artifact import KernelArtifact
 from vkjit.runtime.capture import Entry
 from vkjit.runtime.device import Buffer, Device, LoadedKernel
 from vkjit.runtime.handles import Handle, close_at_exit, on_fork
-from vkjit.runtime.launch_recorder import Launching
+from vkjit.runtime.launch_recorder import RecordedLaunch
 from vkjit.runtime.streams import DeviceStream
 
 from .cuda.share import CudaShare
-from .fast_path.fast_path import DirectEntry, DirectLaunch, DirectRecorder, Maker, Repeater
+from .fast_path.fast_path import DirectEntry, FastLaunch, FastPathRecorder, Maker, Repeater
 from .features import enabling_chain, extensions_for
 from .gpu_clock import NVIDIA, CudaClock
 from .graph import QueueGraph
@@ -85,7 +85,7 @@ class VulkanDevice(Device):
         memory = Memory(physical, self._functions, device, self._queues.indices)
         self._storage = Storage(memory, self._queue, reuses=not caps.unified_memory)
         self._current = _Current(QueueStream(self, self._queue, 0))
-        self._direct = DirectRecorder(self._queue, self._current, caps.max_groups)
+        self._direct = FastPathRecorder(self._queue, self._current, caps.max_groups)
         self._timestamps: Timestamps | None = None
         self._copying: Queue | None = None
         self._transfer = Transfer(lambda: self._current.queue, self._storage, caps.unified_memory, self._copying_queue)
@@ -198,7 +198,7 @@ class VulkanDevice(Device):
                 if kernel.user is queue:
                     chunk.last_use = max(chunk.last_use, kernel.last_use)
 
-    def direct(self, kernel: LoadedKernel, launch: DirectLaunch) -> DirectEntry | None:
+    def direct(self, kernel: LoadedKernel, launch: FastLaunch) -> DirectEntry | None:
         """As in `Device`."""
         if kernel.__class__ is not VulkanKernel or kernel.queue is not self._queue:
             raise self._not_ours(kernel)
@@ -207,12 +207,12 @@ class VulkanDevice(Device):
         claim = functools.partial(self._reports.claim, kernel) if kernel.report_offset >= 0 else None
         return self._direct.entry(kernel, launch, claim)
 
-    def repeater(self, launch: Launching) -> Repeater | None:
+    def repeater(self, launch: RecordedLaunch) -> Repeater | None:
         """As in `Device`."""
         found = self._repeated(launch)
         return None if found is None else self._direct.repeater(found[0], launch, found[1])
 
-    def maker(self, launch: Launching, given: int, made: tuple[int, DType, Any] | None) -> Maker | None:
+    def maker(self, launch: RecordedLaunch, given: int, made: tuple[int, DType, Any] | None) -> Maker | None:
         """As in `Device`."""
         found = self._repeated(launch)
         if found is None:
@@ -220,7 +220,7 @@ class VulkanDevice(Device):
         array = None if made is None else (self, VulkanBuffer.again, *made)
         return self._direct.maker(found[0], launch, found[1], given, array)
 
-    def _repeated(self, launch: Launching) -> tuple[VulkanKernel, Callable[[], int] | None] | None:
+    def _repeated(self, launch: RecordedLaunch) -> tuple[VulkanKernel, Callable[[], int] | None] | None:
         """The kernel, and what claims a slot for its report; None where it has no short way."""
         kernel = launch.kernel
         if not isinstance(kernel, VulkanKernel) or kernel.queue is not self._queue:

@@ -157,7 +157,7 @@ def _forget() -> None:
     _lock = threading.RLock()
 
 
-_MOST_UNWRITTEN = 4096
+_MAX_UNWRITTEN = 4096
 """Times that something can't be written at exit, after which the rest is left."""
 
 
@@ -176,7 +176,7 @@ def _last_words() -> None:
 
 def _wait(device: Device) -> None:
     """Waits for the device, whether or not anybody reads what is printed."""
-    for _ in range(_MOST_UNWRITTEN):
+    for _ in range(_MAX_UNWRITTEN):
         with contextlib.suppress(OSError):  # what couldn't be written is gone; the rest is still to be told
             device.synchronize()
             break

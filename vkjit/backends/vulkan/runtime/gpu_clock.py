@@ -16,7 +16,7 @@ import sys
 import threading
 from typing import Any
 
-from vkjit.settings import switch
+from vkjit.settings import boolean_setting
 
 __all__ = ["CudaClock"]
 
@@ -37,7 +37,7 @@ class CudaClock:
     @staticmethod
     def wanted(vendor: int) -> bool:
         """True for an NVIDIA device, unless turned off."""
-        return switch("VKJIT_CUDA_CLOCK") is not False and vendor == NVIDIA
+        return boolean_setting("VKJIT_CUDA_CLOCK") is not False and vendor == NVIDIA
 
     def wait(self, seconds: float | None = None) -> bool:
         """Waits until the context is open or known to be unavailable. True when it is held."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from vkjit.errors import DeviceError, DriverNotFoundError
 from vkjit.runtime.handles import Handle, close_at_exit, on_fork
-from vkjit.settings import switch
+from vkjit.settings import boolean_setting
 
 from . import loader
 
@@ -103,7 +103,7 @@ class Instance:
         return Handle("instance", instance, lambda handle: destroy(handle, vulkan.null))
 
     def _layers(self) -> list[str]:
-        if not switch("VKJIT_VALIDATE"):
+        if not boolean_setting("VKJIT_VALIDATE"):
             return []
         call = self.vulkan.functions.vkEnumerateInstanceLayerProperties
         present = self.vulkan.enumerate("VkLayerProperties", call)

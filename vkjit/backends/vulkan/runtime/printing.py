@@ -27,7 +27,7 @@ __all__ = ["RECORD_HEAD", "Prints", "printed_text"]
 RECORD_HEAD = 3
 """Words (64 bits) of a record before its values."""
 
-MOST_PENDING = 16
+MAX_PENDING = 16
 """Launches whose text waits; one more waits for them."""
 
 _Words = npt.NDArray[np.uint64]
@@ -53,7 +53,7 @@ class Prints:
 
     def begin(self) -> VulkanBuffer:
         """An empty buffer for a launch, to be appended to `pending` once that was made."""
-        if len(self.pending) >= MOST_PENDING:
+        if len(self.pending) >= MAX_PENDING:
             self.flush()
         buffer = self._allocate(PRINT_BYTES)
         self._fill(buffer, 0, 8 * PRINT_HEAD, 0)

@@ -17,7 +17,7 @@ import struct
 from collections.abc import Callable
 
 from vkjit.errors import VkjitError
-from vkjit.settings import switch
+from vkjit.settings import boolean_setting
 
 from . import cpython
 
@@ -135,12 +135,12 @@ def at_once() -> bool:
     """Whether VKJIT_NATIVE_LAUNCH is 1: machine code from the first launch on, as tests want it. Raises ArgumentError for a
     setting that there isn't.
     """
-    return switch("VKJIT_NATIVE_LAUNCH") is True
+    return boolean_setting("VKJIT_NATIVE_LAUNCH") is True
 
 
 def compiled(text: Callable[[], str], entry: str) -> int | None:
     """The address of a function in this text; None where it can't be made, or VKJIT_NATIVE_LAUNCH is 0."""
-    if not _makers or ctypes.sizeof(ctypes.c_void_p) != 8 or switch("VKJIT_NATIVE_LAUNCH") is False:
+    if not _makers or ctypes.sizeof(ctypes.c_void_p) != 8 or boolean_setting("VKJIT_NATIVE_LAUNCH") is False:
         return None
     try:
         return _makers[0](text(), entry)

@@ -120,7 +120,7 @@ class Maker:
     depth: int = 4
     scope: list[Value] = field(default_factory=list)
     unused: dict[Value, None] = field(default_factory=dict)
-    equal: set[Value] = field(default_factory=set)
+    uniform_values: set[Value] = field(default_factory=set)
     loops: list[Loop] = field(default_factory=list)
     places: list[Place] = field(default_factory=list)
     functions: list[Function] = field(default_factory=list)
@@ -162,10 +162,10 @@ class Maker:
     # -- values
 
     def value(self, type: Type, *, equal: bool = False) -> Value:
-        """Return a value of the type from the scope, or a new one; with `equal`, one that is uniform over the
+        """Return a value of the type from the scope, or a new one; with `uniform_values`, one that is uniform over the
         workgroup.
         """
-        candidates = [v for v in self.scope if v.type == type and (not equal or v in self.equal)]
+        candidates = [v for v in self.scope if v.type == type and (not equal or v in self.uniform_values)]
         if candidates and not self.chance(0.2):
             chosen = self._choose(candidates)
             self.unused.pop(chosen, None)
@@ -208,13 +208,13 @@ class Maker:
         self.scope.append(value)
         self.unused[value] = None
         op = value.op
-        if op is not None and OPS[op.name].elementwise and all(self.is_equal(v) for v in op.operands):
-            self.equal.add(value)
+        if op is not None and OPS[op.name].elementwise and all(self.is_uniform(v) for v in op.operands):
+            self.uniform_values.add(value)
         return value
 
-    def is_equal(self, value: Value) -> bool:
+    def is_uniform(self, value: Value) -> bool:
         """True if a value is known to be uniform over the workgroup."""
-        return value in self.equal or (value.op is not None and value.op.name == "const")
+        return value in self.uniform_values or (value.op is not None and value.op.name == "const")
 
     def emit(self, name: OpName, *operands: Value, **attrs: Unpack[Attrs]) -> Value:
         """Emit an operation and add its result to the scope."""

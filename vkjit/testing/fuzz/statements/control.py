@@ -111,7 +111,7 @@ def _counted(m: Maker) -> None:
     initial = [m.value(t) for t in types]
     region = Region([low.type, *types])
     if equal:
-        m.equal.add(region.args[0])
+        m.uniform_values.add(region.args[0])
 
     def end() -> None:
         m.builder.op("continue", *(m.value(t) for t in types))

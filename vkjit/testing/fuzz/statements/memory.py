@@ -101,7 +101,7 @@ def _sizes(m: Maker) -> None:
     """Extents and strides used as values."""
     place = m.pick([p for p in m.places if p.type.rank and p.type.shape is None])
     value = m.emit(m.pick(["extent", "stride"]), place.array, axis=m.draw(0, place.type.rank - 1))
-    m.equal.add(value)
+    m.uniform_values.add(value)
 
 
 @statement(0.7, lambda m: any(_viewable(p) for p in m.places))

@@ -39,7 +39,7 @@ class Helpers:
         }
         self._constants: dict[tuple[int, int], int] = {}
         self.uint, self.ulong = self.type("OpTypeInt", 32, 0), self.type("OpTypeInt", 64, 0)
-        self.truth, self.void = self.type("OpTypeBool"), self.type("OpTypeVoid")
+        self.bool_type, self.void = self.type("OpTypeBool"), self.type("OpTypeVoid")
         self._kinds = self._records()
         self.check = self._check()
         self.note = self._note()
@@ -70,7 +70,7 @@ class Helpers:
         """Return an integer constant, or a boolean constant if `type_id` is the boolean type."""
         key = (type_id, value)
         if key not in self._constants:
-            if type_id == self.truth:
+            if type_id == self.bool_type:
                 instruction = Instruction("OpConstantTrue" if value else "OpConstantFalse", type_id, self.id(), ())
             else:
                 bits = self.reader.definitions[type_id].operands[0]
@@ -138,15 +138,15 @@ class Helpers:
         `address - low > room`, a bit of `mask` is set in the address, or `flag` is set; then it also stores a record.
         """
         long, word, out = self.ulong, self.uint, self.functions
-        function, parameters = self._begin(long, long, long, long, word, self.truth, word)
+        function, parameters = self._begin(long, long, long, long, word, self.bool_type, word)
         address, low, room, mask, flag, site = parameters
         distance = self.put(out, "OpISub", long, address, low)
-        outside = self.put(out, "OpUGreaterThan", self.truth, distance, room)
+        outside = self.put(out, "OpUGreaterThan", self.bool_type, distance, room)
         lower = self.put(out, "OpUConvert", word, address)
         remainder = self.put(out, "OpBitwiseAnd", word, lower, mask)
-        misaligned = self.put(out, "OpINotEqual", self.truth, remainder, self.word(0))
-        either = self.put(out, "OpLogicalOr", self.truth, outside, misaligned)
-        wrong = self.put(out, "OpLogicalOr", self.truth, either, flag)
+        misaligned = self.put(out, "OpINotEqual", self.bool_type, remainder, self.word(0))
+        either = self.put(out, "OpLogicalOr", self.bool_type, outside, misaligned)
+        wrong = self.put(out, "OpLogicalOr", self.bool_type, either, flag)
         after = self._when(wrong)
         flags = self.put(out, "OpSelect", long, misaligned, self.long(SEEN | MISALIGNED), self.long(SEEN))
         self._store(distance, flags, site)
@@ -159,7 +159,7 @@ class Helpers:
     def _note(self) -> int:
         """Define note(wrong, value, site), which stores a record with the value if `wrong`."""
         out = self.functions
-        function, (wrong, value, site) = self._begin(self.void, self.truth, self.ulong, self.uint)
+        function, (wrong, value, site) = self._begin(self.void, self.bool_type, self.ulong, self.uint)
         after = self._when(wrong)
         self._store(value, self.long(SEEN), site)
         self.put(out, "OpBranch", 0, after)

@@ -165,7 +165,7 @@ class _Instrument:
         return Instruction(instruction.name, instruction.type, instruction.result, (pointer, *instruction.operands[1:]))
 
     def _checked(self, instruction: Instruction) -> int:
-        """Return a valid pointer for an access through the first operand."""
+        """Add checks for an access through the first operand; return the id of a pointer that is valid in any case."""
         pointer, reader, h = instruction.operands[0], self.reader, self.helpers
         root = self.roots.of(pointer)
         if root.field is None:
@@ -176,7 +176,7 @@ class _Instrument:
         span = self._span(root)
         room = span[1] - span[0] - size
         site = self.site(instruction.name, _target(root), size, align, room)
-        flag = h.constant(h.truth, 1) if room < 0 else self.negative.get(pointer, h.constant(h.truth, 0))
+        flag = h.constant(h.bool_type, 1) if room < 0 else self.negative.get(pointer, h.constant(h.bool_type, 0))
         address = self.put("OpConvertPtrToU", h.ulong, pointer)
         safe = self._call(address, self._low(root, span), h.long(max(room, 0)), align - 1, flag, site)
         return self.put("OpConvertUToPtr", reader.definitions[pointer].type, safe)
@@ -214,12 +214,12 @@ class _Instrument:
             constant = self.reader.constant(index)
             if constant is None:
                 zero = self.helpers.constant(self.reader.definitions[index].type, 0)
-                flags.append(self.put("OpSLessThan", self.helpers.truth, index, zero))
+                flags.append(self.put("OpSLessThan", self.helpers.bool_type, index, zero))
             elif constant >> (self.reader.bits(index) - 1):
-                flags.append(self.helpers.constant(self.helpers.truth, 1))
+                flags.append(self.helpers.constant(self.helpers.bool_type, 1))
         for flag in flags:
             previous = self.negative.get(instruction.result)
-            both = flag if previous is None else self.put("OpLogicalOr", self.helpers.truth, previous, flag)
+            both = flag if previous is None else self.put("OpLogicalOr", self.helpers.bool_type, previous, flag)
             self.negative[instruction.result] = both
 
     def _bounded(self, instruction: Instruction) -> Instruction:
@@ -248,7 +248,7 @@ class _Instrument:
             return index
         kind, bits = reader.definitions[index].type, reader.bits(index)
         site = self.site("index", f"{storage.lower()} array of {length}", 0, 0, length - 1)
-        wrong = self.put("OpUGreaterThanEqual", h.truth, index, h.constant(kind, length))
+        wrong = self.put("OpUGreaterThanEqual", h.bool_type, index, h.constant(kind, length))
         value = index if bits == 64 else self.put("OpSConvert", h.ulong, index)
         self.put("OpFunctionCall", h.void, h.note, wrong, value, site)
         return self.put("OpSelect", kind, wrong, h.constant(kind, 0), index)
@@ -282,15 +282,15 @@ class _Instrument:
         space = span[1] - span[0] - line_bytes
         site = self.site(instruction.name, _target(root), line_bytes, align, space)
         low, room = self._low(root, span), h.long(max(space, 0))
-        flag = h.constant(h.truth, 1) if space < 0 else self.negative.get(pointer, h.constant(h.truth, 0))
+        flag = h.constant(h.bool_type, 1) if space < 0 else self.negative.get(pointer, h.constant(h.bool_type, 0))
         first = self.put("OpConvertPtrToU", h.ulong, pointer)
         wide = self.put("OpUConvert", h.ulong, stride)
         last = self.put("OpIAdd", h.ulong, first, self.put("OpIMul", h.ulong, wide, h.long(item * (lines - 1))))
-        wrong = h.constant(h.truth, 0)
+        wrong = h.constant(h.bool_type, 0)
         for address, mask in ((first, align - 1), (last, min(_MATRIX_ALIGNMENT, line_bytes) - 1)):
             checked = self._call(address, low, room, mask, flag, site)
-            differs = self.put("OpINotEqual", h.truth, checked, address)
-            wrong = self.put("OpLogicalOr", h.truth, wrong, differs)
+            differs = self.put("OpINotEqual", h.bool_type, checked, address)
+            wrong = self.put("OpLogicalOr", h.bool_type, wrong, differs)
         safe = self.put("OpSelect", h.ulong, wrong, h.long(h.report), first)
         kind = reader.definitions[stride].type
         step = self.put("OpSelect", kind, wrong, h.constant(kind, max(line_bytes // item, 1)), stride)
@@ -314,10 +314,10 @@ class _Instrument:
         first, step = (self.put("OpIMul", h.ulong, value, h.long(item)) for value in wide)
         last = self.put("OpIAdd", h.ulong, first, self.put("OpIMul", h.ulong, step, h.long(lines - 1)))
         end = h.long(length * item - line_bytes)
-        wrong = self.put("OpUGreaterThan", h.truth, last, end)
+        wrong = self.put("OpUGreaterThan", h.bool_type, last, end)
         remainder = self.put("OpBitwiseAnd", h.ulong, self.put("OpBitwiseOr", h.ulong, first, step), h.long(align - 1))
-        skewed = self.put("OpINotEqual", h.truth, remainder, h.long(0))
-        both = self.put("OpLogicalOr", h.truth, wrong, skewed)
+        skewed = self.put("OpINotEqual", h.bool_type, remainder, h.long(0))
+        both = self.put("OpLogicalOr", h.bool_type, wrong, skewed)
         self.put("OpFunctionCall", h.void, h.note, both, last, site)
 
 

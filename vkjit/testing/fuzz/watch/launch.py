@@ -50,7 +50,10 @@ def run(device: Device, artifact: KernelArtifact, spans: Mapping[tuple[str, int]
 
 
 def _most_sites(code: bytes) -> int:
-    """Return an upper bound: a checked instruction has at least three words and at most one check per word."""
+    """Return an upper bound of the number of checks that `watched` adds to a module: the number of its words.
+
+    A checked instruction has at least three words and at most one check per word.
+    """
     return len(code) // 4 - HEADER_WORDS
 
 
@@ -60,7 +63,7 @@ def _lines(instrumented: Watched, records: npt.NDArray[np.uint8]) -> list[str]:
 
 
 def _line(site: Site, record: int) -> str:
-    """Format a record."""
+    """Describe the error at a site in one line of text, from its 64-bit record (see `helpers`)."""
     distance = record & DISTANCE
     distance -= (DISTANCE + 1) * (distance > DISTANCE // 2)
     where = f" ({site.line})" if site.line else ""

@@ -34,13 +34,13 @@ class CudaQueue(Queue):
     Of `Queue` it has what others ask a buffer's home for; recording into it is an error of ours.
     """
 
-    foreign = True
+    is_external = True
 
     def __init__(
         self, group: QueueGroup, vulkan: Vulkan, functions: Functions, device: Any, cuda: CudaDriver, context: int,
         stream: Callable[[], int],
     ) -> None:  # fmt: skip
-        self.start_home(group, vulkan, functions, device)
+        self.start_as_owner(group, vulkan, functions, device)
         self.stream = stream
         self.loans: Counter[int] = Counter()
         self._cuda, self._context = cuda, context

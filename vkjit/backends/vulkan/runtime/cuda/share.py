@@ -2,7 +2,7 @@
 
 Enters: buffers of the device, addresses of CUDA. Leaves: CUDA's addresses of lent buffers; copies, on the GPU, of what CUDA
 allocated itself. Holds: a block is imported once; a loan keeps its buffer alive; what is lent is used by either side in the
-order of the calls, seen from the stream that CUDA's user works in (see `cuda_queue`); memory that is still lent when the
+order of the calls, seen from the stream that CUDA's user works in (see `queue`); memory that is still lent when the
 device closes stays valid in CUDA.
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from vkjit.errors import DeviceError
 
-from ..memory.block import Block
+from ..memory.block import MemoryBlock
 from ..queue.group import NOW
 from .driver import driver
 from .queue import CudaQueue
@@ -30,7 +30,7 @@ __all__ = ["CudaShare", "Loan"]
 class _Mapping:
     """A block in CUDA. It is unmapped when the block is gone and nothing of it is lent."""
 
-    def __init__(self, share: CudaShare, block: Block) -> None:
+    def __init__(self, share: CudaShare, block: MemoryBlock) -> None:
         descriptor, self.size = block.file_descriptor()
         self._share = share
         with share.cuda.current(share.context):

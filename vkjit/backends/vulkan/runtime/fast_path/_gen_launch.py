@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 from vkjit.runtime.array import DeviceArray
 
 if TYPE_CHECKING:
-    from .fast_path import Calls
+    from .fast_path import CallShape
 
 __all__ = ["MAKERS"]
 
 
-def _with_1(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
-    i0, = calls.arrays
-    w0, = calls.written
-    names, more, blocks, look_up, overlap = calls.names, calls.more, calls.blocks, calls.entries.get, calls.overlap
-    others, kinds, told, missing = calls.others, calls.kinds, calls.told, calls.missing
+def _with_1(shape: CallShape) -> Callable[[tuple[Any, ...]], bool]:
+    i0, = shape.arrays
+    w0, = shape.written
+    names, more, blocks, look_up, overlap = shape.names, shape.more, shape.blocks, shape.entries.get, shape.overlap
+    others, kinds, told, missing = shape.others, shape.kinds, shape.told, shape.missing
 
     def launch(args: tuple[Any, ...]) -> bool:
         for namespace, name, value in names:
@@ -31,8 +31,8 @@ def _with_1(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 return False
             a0 = args[i0].__vkjit_array__
             b0 = a0.buffer
-            words = a0.words
-            key: tuple[Any, ...] = (b0.device, a0.form)
+            words = a0.descriptor
+            key: tuple[Any, ...] = (b0.device, a0.spec_class)
             if others is not None:
                 rest = others(args)
                 key += kinds(rest)
@@ -72,7 +72,7 @@ def _with_1(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
             lock.acquire()
             if claim is not None:
                 words += (claim(),)
-            command = queue.ticket or queue.open_ticket()
+            command = queue.command_handle or queue.open_command_handle()
             if not command:
                 return False
             epoch = queue.epoch
@@ -115,9 +115,9 @@ def _with_1(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 owner.submitted()
         except BaseException:
             try:
-                queue.distrust()
+                queue.mark_dirty()
             except KeyboardInterrupt:  # another one
-                queue.distrust()
+                queue.mark_dirty()
             raise
         finally:
             lock.release()
@@ -129,11 +129,11 @@ def _with_1(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
     return launch
 
 
-def _with_2(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
-    i0, i1 = calls.arrays
-    w0, w1 = calls.written
-    names, more, blocks, look_up, overlap = calls.names, calls.more, calls.blocks, calls.entries.get, calls.overlap
-    others, kinds, told, missing = calls.others, calls.kinds, calls.told, calls.missing
+def _with_2(shape: CallShape) -> Callable[[tuple[Any, ...]], bool]:
+    i0, i1 = shape.arrays
+    w0, w1 = shape.written
+    names, more, blocks, look_up, overlap = shape.names, shape.more, shape.blocks, shape.entries.get, shape.overlap
+    others, kinds, told, missing = shape.others, shape.kinds, shape.told, shape.missing
 
     def launch(args: tuple[Any, ...]) -> bool:
         for namespace, name, value in names:
@@ -146,8 +146,8 @@ def _with_2(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 return False
             a0, a1 = args[i0].__vkjit_array__, args[i1].__vkjit_array__
             b0, b1 = a0.buffer, a1.buffer
-            words = a0.words + a1.words
-            key: tuple[Any, ...] = (b0.device, a0.form, a1.form)
+            words = a0.descriptor + a1.descriptor
+            key: tuple[Any, ...] = (b0.device, a0.spec_class, a1.spec_class)
             if b0 is b1:
                 key += overlap((a0, a1))
             if others is not None:
@@ -189,7 +189,7 @@ def _with_2(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
             lock.acquire()
             if claim is not None:
                 words += (claim(),)
-            command = queue.ticket or queue.open_ticket()
+            command = queue.command_handle or queue.open_command_handle()
             if not command:
                 return False
             epoch = queue.epoch
@@ -236,9 +236,9 @@ def _with_2(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 owner.submitted()
         except BaseException:
             try:
-                queue.distrust()
+                queue.mark_dirty()
             except KeyboardInterrupt:  # another one
-                queue.distrust()
+                queue.mark_dirty()
             raise
         finally:
             lock.release()
@@ -250,11 +250,11 @@ def _with_2(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
     return launch
 
 
-def _with_3(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
-    i0, i1, i2 = calls.arrays
-    w0, w1, w2 = calls.written
-    names, more, blocks, look_up, overlap = calls.names, calls.more, calls.blocks, calls.entries.get, calls.overlap
-    others, kinds, told, missing = calls.others, calls.kinds, calls.told, calls.missing
+def _with_3(shape: CallShape) -> Callable[[tuple[Any, ...]], bool]:
+    i0, i1, i2 = shape.arrays
+    w0, w1, w2 = shape.written
+    names, more, blocks, look_up, overlap = shape.names, shape.more, shape.blocks, shape.entries.get, shape.overlap
+    others, kinds, told, missing = shape.others, shape.kinds, shape.told, shape.missing
 
     def launch(args: tuple[Any, ...]) -> bool:
         for namespace, name, value in names:
@@ -267,8 +267,8 @@ def _with_3(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 return False
             a0, a1, a2 = args[i0].__vkjit_array__, args[i1].__vkjit_array__, args[i2].__vkjit_array__
             b0, b1, b2 = a0.buffer, a1.buffer, a2.buffer
-            words = a0.words + a1.words + a2.words
-            key: tuple[Any, ...] = (b0.device, a0.form, a1.form, a2.form)
+            words = a0.descriptor + a1.descriptor + a2.descriptor
+            key: tuple[Any, ...] = (b0.device, a0.spec_class, a1.spec_class, a2.spec_class)
             if b0 is b1 or b0 is b2 or b1 is b2:
                 key += overlap((a0, a1, a2))
             if others is not None:
@@ -310,7 +310,7 @@ def _with_3(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
             lock.acquire()
             if claim is not None:
                 words += (claim(),)
-            command = queue.ticket or queue.open_ticket()
+            command = queue.command_handle or queue.open_command_handle()
             if not command:
                 return False
             epoch = queue.epoch
@@ -361,9 +361,9 @@ def _with_3(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 owner.submitted()
         except BaseException:
             try:
-                queue.distrust()
+                queue.mark_dirty()
             except KeyboardInterrupt:  # another one
-                queue.distrust()
+                queue.mark_dirty()
             raise
         finally:
             lock.release()
@@ -375,11 +375,11 @@ def _with_3(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
     return launch
 
 
-def _with_4(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
-    i0, i1, i2, i3 = calls.arrays
-    w0, w1, w2, w3 = calls.written
-    names, more, blocks, look_up, overlap = calls.names, calls.more, calls.blocks, calls.entries.get, calls.overlap
-    others, kinds, told, missing = calls.others, calls.kinds, calls.told, calls.missing
+def _with_4(shape: CallShape) -> Callable[[tuple[Any, ...]], bool]:
+    i0, i1, i2, i3 = shape.arrays
+    w0, w1, w2, w3 = shape.written
+    names, more, blocks, look_up, overlap = shape.names, shape.more, shape.blocks, shape.entries.get, shape.overlap
+    others, kinds, told, missing = shape.others, shape.kinds, shape.told, shape.missing
 
     def launch(args: tuple[Any, ...]) -> bool:
         for namespace, name, value in names:
@@ -392,8 +392,8 @@ def _with_4(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 return False
             a0, a1, a2, a3 = args[i0].__vkjit_array__, args[i1].__vkjit_array__, args[i2].__vkjit_array__, args[i3].__vkjit_array__
             b0, b1, b2, b3 = a0.buffer, a1.buffer, a2.buffer, a3.buffer
-            words = a0.words + a1.words + a2.words + a3.words
-            key: tuple[Any, ...] = (b0.device, a0.form, a1.form, a2.form, a3.form)
+            words = a0.descriptor + a1.descriptor + a2.descriptor + a3.descriptor
+            key: tuple[Any, ...] = (b0.device, a0.spec_class, a1.spec_class, a2.spec_class, a3.spec_class)
             if b0 is b1 or b0 is b2 or b0 is b3 or b1 is b2 or b1 is b3 or b2 is b3:
                 key += overlap((a0, a1, a2, a3))
             if others is not None:
@@ -435,7 +435,7 @@ def _with_4(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
             lock.acquire()
             if claim is not None:
                 words += (claim(),)
-            command = queue.ticket or queue.open_ticket()
+            command = queue.command_handle or queue.open_command_handle()
             if not command:
                 return False
             epoch = queue.epoch
@@ -490,9 +490,9 @@ def _with_4(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 owner.submitted()
         except BaseException:
             try:
-                queue.distrust()
+                queue.mark_dirty()
             except KeyboardInterrupt:  # another one
-                queue.distrust()
+                queue.mark_dirty()
             raise
         finally:
             lock.release()
@@ -504,11 +504,11 @@ def _with_4(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
     return launch
 
 
-def _with_5(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
-    i0, i1, i2, i3, i4 = calls.arrays
-    w0, w1, w2, w3, w4 = calls.written
-    names, more, blocks, look_up, overlap = calls.names, calls.more, calls.blocks, calls.entries.get, calls.overlap
-    others, kinds, told, missing = calls.others, calls.kinds, calls.told, calls.missing
+def _with_5(shape: CallShape) -> Callable[[tuple[Any, ...]], bool]:
+    i0, i1, i2, i3, i4 = shape.arrays
+    w0, w1, w2, w3, w4 = shape.written
+    names, more, blocks, look_up, overlap = shape.names, shape.more, shape.blocks, shape.entries.get, shape.overlap
+    others, kinds, told, missing = shape.others, shape.kinds, shape.told, shape.missing
 
     def launch(args: tuple[Any, ...]) -> bool:
         for namespace, name, value in names:
@@ -521,8 +521,8 @@ def _with_5(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 return False
             a0, a1, a2, a3, a4 = args[i0].__vkjit_array__, args[i1].__vkjit_array__, args[i2].__vkjit_array__, args[i3].__vkjit_array__, args[i4].__vkjit_array__
             b0, b1, b2, b3, b4 = a0.buffer, a1.buffer, a2.buffer, a3.buffer, a4.buffer
-            words = a0.words + a1.words + a2.words + a3.words + a4.words
-            key: tuple[Any, ...] = (b0.device, a0.form, a1.form, a2.form, a3.form, a4.form)
+            words = a0.descriptor + a1.descriptor + a2.descriptor + a3.descriptor + a4.descriptor
+            key: tuple[Any, ...] = (b0.device, a0.spec_class, a1.spec_class, a2.spec_class, a3.spec_class, a4.spec_class)
             if b0 is b1 or b0 is b2 or b0 is b3 or b0 is b4 or b1 is b2 or b1 is b3 or b1 is b4 or b2 is b3 or b2 is b4 or b3 is b4:
                 key += overlap((a0, a1, a2, a3, a4))
             if others is not None:
@@ -564,7 +564,7 @@ def _with_5(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
             lock.acquire()
             if claim is not None:
                 words += (claim(),)
-            command = queue.ticket or queue.open_ticket()
+            command = queue.command_handle or queue.open_command_handle()
             if not command:
                 return False
             epoch = queue.epoch
@@ -623,9 +623,9 @@ def _with_5(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 owner.submitted()
         except BaseException:
             try:
-                queue.distrust()
+                queue.mark_dirty()
             except KeyboardInterrupt:  # another one
-                queue.distrust()
+                queue.mark_dirty()
             raise
         finally:
             lock.release()
@@ -637,11 +637,11 @@ def _with_5(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
     return launch
 
 
-def _with_6(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
-    i0, i1, i2, i3, i4, i5 = calls.arrays
-    w0, w1, w2, w3, w4, w5 = calls.written
-    names, more, blocks, look_up, overlap = calls.names, calls.more, calls.blocks, calls.entries.get, calls.overlap
-    others, kinds, told, missing = calls.others, calls.kinds, calls.told, calls.missing
+def _with_6(shape: CallShape) -> Callable[[tuple[Any, ...]], bool]:
+    i0, i1, i2, i3, i4, i5 = shape.arrays
+    w0, w1, w2, w3, w4, w5 = shape.written
+    names, more, blocks, look_up, overlap = shape.names, shape.more, shape.blocks, shape.entries.get, shape.overlap
+    others, kinds, told, missing = shape.others, shape.kinds, shape.told, shape.missing
 
     def launch(args: tuple[Any, ...]) -> bool:
         for namespace, name, value in names:
@@ -654,8 +654,8 @@ def _with_6(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 return False
             a0, a1, a2, a3, a4, a5 = args[i0].__vkjit_array__, args[i1].__vkjit_array__, args[i2].__vkjit_array__, args[i3].__vkjit_array__, args[i4].__vkjit_array__, args[i5].__vkjit_array__
             b0, b1, b2, b3, b4, b5 = a0.buffer, a1.buffer, a2.buffer, a3.buffer, a4.buffer, a5.buffer
-            words = a0.words + a1.words + a2.words + a3.words + a4.words + a5.words
-            key: tuple[Any, ...] = (b0.device, a0.form, a1.form, a2.form, a3.form, a4.form, a5.form)
+            words = a0.descriptor + a1.descriptor + a2.descriptor + a3.descriptor + a4.descriptor + a5.descriptor
+            key: tuple[Any, ...] = (b0.device, a0.spec_class, a1.spec_class, a2.spec_class, a3.spec_class, a4.spec_class, a5.spec_class)
             if b0 is b1 or b0 is b2 or b0 is b3 or b0 is b4 or b0 is b5 or b1 is b2 or b1 is b3 or b1 is b4 or b1 is b5 or b2 is b3 or b2 is b4 or b2 is b5 or b3 is b4 or b3 is b5 or b4 is b5:
                 key += overlap((a0, a1, a2, a3, a4, a5))
             if others is not None:
@@ -697,7 +697,7 @@ def _with_6(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
             lock.acquire()
             if claim is not None:
                 words += (claim(),)
-            command = queue.ticket or queue.open_ticket()
+            command = queue.command_handle or queue.open_command_handle()
             if not command:
                 return False
             epoch = queue.epoch
@@ -760,9 +760,9 @@ def _with_6(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 owner.submitted()
         except BaseException:
             try:
-                queue.distrust()
+                queue.mark_dirty()
             except KeyboardInterrupt:  # another one
-                queue.distrust()
+                queue.mark_dirty()
             raise
         finally:
             lock.release()
@@ -774,11 +774,11 @@ def _with_6(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
     return launch
 
 
-def _with_7(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
-    i0, i1, i2, i3, i4, i5, i6 = calls.arrays
-    w0, w1, w2, w3, w4, w5, w6 = calls.written
-    names, more, blocks, look_up, overlap = calls.names, calls.more, calls.blocks, calls.entries.get, calls.overlap
-    others, kinds, told, missing = calls.others, calls.kinds, calls.told, calls.missing
+def _with_7(shape: CallShape) -> Callable[[tuple[Any, ...]], bool]:
+    i0, i1, i2, i3, i4, i5, i6 = shape.arrays
+    w0, w1, w2, w3, w4, w5, w6 = shape.written
+    names, more, blocks, look_up, overlap = shape.names, shape.more, shape.blocks, shape.entries.get, shape.overlap
+    others, kinds, told, missing = shape.others, shape.kinds, shape.told, shape.missing
 
     def launch(args: tuple[Any, ...]) -> bool:
         for namespace, name, value in names:
@@ -791,8 +791,8 @@ def _with_7(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 return False
             a0, a1, a2, a3, a4, a5, a6 = args[i0].__vkjit_array__, args[i1].__vkjit_array__, args[i2].__vkjit_array__, args[i3].__vkjit_array__, args[i4].__vkjit_array__, args[i5].__vkjit_array__, args[i6].__vkjit_array__
             b0, b1, b2, b3, b4, b5, b6 = a0.buffer, a1.buffer, a2.buffer, a3.buffer, a4.buffer, a5.buffer, a6.buffer
-            words = a0.words + a1.words + a2.words + a3.words + a4.words + a5.words + a6.words
-            key: tuple[Any, ...] = (b0.device, a0.form, a1.form, a2.form, a3.form, a4.form, a5.form, a6.form)
+            words = a0.descriptor + a1.descriptor + a2.descriptor + a3.descriptor + a4.descriptor + a5.descriptor + a6.descriptor
+            key: tuple[Any, ...] = (b0.device, a0.spec_class, a1.spec_class, a2.spec_class, a3.spec_class, a4.spec_class, a5.spec_class, a6.spec_class)
             if b0 is b1 or b0 is b2 or b0 is b3 or b0 is b4 or b0 is b5 or b0 is b6 or b1 is b2 or b1 is b3 or b1 is b4 or b1 is b5 or b1 is b6 or b2 is b3 or b2 is b4 or b2 is b5 or b2 is b6 or b3 is b4 or b3 is b5 or b3 is b6 or b4 is b5 or b4 is b6 or b5 is b6:
                 key += overlap((a0, a1, a2, a3, a4, a5, a6))
             if others is not None:
@@ -834,7 +834,7 @@ def _with_7(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
             lock.acquire()
             if claim is not None:
                 words += (claim(),)
-            command = queue.ticket or queue.open_ticket()
+            command = queue.command_handle or queue.open_command_handle()
             if not command:
                 return False
             epoch = queue.epoch
@@ -901,9 +901,9 @@ def _with_7(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 owner.submitted()
         except BaseException:
             try:
-                queue.distrust()
+                queue.mark_dirty()
             except KeyboardInterrupt:  # another one
-                queue.distrust()
+                queue.mark_dirty()
             raise
         finally:
             lock.release()
@@ -915,11 +915,11 @@ def _with_7(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
     return launch
 
 
-def _with_8(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
-    i0, i1, i2, i3, i4, i5, i6, i7 = calls.arrays
-    w0, w1, w2, w3, w4, w5, w6, w7 = calls.written
-    names, more, blocks, look_up, overlap = calls.names, calls.more, calls.blocks, calls.entries.get, calls.overlap
-    others, kinds, told, missing = calls.others, calls.kinds, calls.told, calls.missing
+def _with_8(shape: CallShape) -> Callable[[tuple[Any, ...]], bool]:
+    i0, i1, i2, i3, i4, i5, i6, i7 = shape.arrays
+    w0, w1, w2, w3, w4, w5, w6, w7 = shape.written
+    names, more, blocks, look_up, overlap = shape.names, shape.more, shape.blocks, shape.entries.get, shape.overlap
+    others, kinds, told, missing = shape.others, shape.kinds, shape.told, shape.missing
 
     def launch(args: tuple[Any, ...]) -> bool:
         for namespace, name, value in names:
@@ -932,8 +932,8 @@ def _with_8(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 return False
             a0, a1, a2, a3, a4, a5, a6, a7 = args[i0].__vkjit_array__, args[i1].__vkjit_array__, args[i2].__vkjit_array__, args[i3].__vkjit_array__, args[i4].__vkjit_array__, args[i5].__vkjit_array__, args[i6].__vkjit_array__, args[i7].__vkjit_array__
             b0, b1, b2, b3, b4, b5, b6, b7 = a0.buffer, a1.buffer, a2.buffer, a3.buffer, a4.buffer, a5.buffer, a6.buffer, a7.buffer
-            words = a0.words + a1.words + a2.words + a3.words + a4.words + a5.words + a6.words + a7.words
-            key: tuple[Any, ...] = (b0.device, a0.form, a1.form, a2.form, a3.form, a4.form, a5.form, a6.form, a7.form)
+            words = a0.descriptor + a1.descriptor + a2.descriptor + a3.descriptor + a4.descriptor + a5.descriptor + a6.descriptor + a7.descriptor
+            key: tuple[Any, ...] = (b0.device, a0.spec_class, a1.spec_class, a2.spec_class, a3.spec_class, a4.spec_class, a5.spec_class, a6.spec_class, a7.spec_class)
             if b0 is b1 or b0 is b2 or b0 is b3 or b0 is b4 or b0 is b5 or b0 is b6 or b0 is b7 or b1 is b2 or b1 is b3 or b1 is b4 or b1 is b5 or b1 is b6 or b1 is b7 or b2 is b3 or b2 is b4 or b2 is b5 or b2 is b6 or b2 is b7 or b3 is b4 or b3 is b5 or b3 is b6 or b3 is b7 or b4 is b5 or b4 is b6 or b4 is b7 or b5 is b6 or b5 is b7 or b6 is b7:
                 key += overlap((a0, a1, a2, a3, a4, a5, a6, a7))
             if others is not None:
@@ -975,7 +975,7 @@ def _with_8(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
             lock.acquire()
             if claim is not None:
                 words += (claim(),)
-            command = queue.ticket or queue.open_ticket()
+            command = queue.command_handle or queue.open_command_handle()
             if not command:
                 return False
             epoch = queue.epoch
@@ -1046,9 +1046,9 @@ def _with_8(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 owner.submitted()
         except BaseException:
             try:
-                queue.distrust()
+                queue.mark_dirty()
             except KeyboardInterrupt:  # another one
-                queue.distrust()
+                queue.mark_dirty()
             raise
         finally:
             lock.release()
@@ -1060,11 +1060,11 @@ def _with_8(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
     return launch
 
 
-def _with_20(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
-    i0, i1, i2, i3, i4, i5, i6, i7, i8, i9, i10, i11, i12, i13, i14, i15, i16, i17, i18, i19 = calls.arrays
-    w0, w1, w2, w3, w4, w5, w6, w7, w8, w9, w10, w11, w12, w13, w14, w15, w16, w17, w18, w19 = calls.written
-    names, more, blocks, look_up, overlap = calls.names, calls.more, calls.blocks, calls.entries.get, calls.overlap
-    others, kinds, told, missing = calls.others, calls.kinds, calls.told, calls.missing
+def _with_20(shape: CallShape) -> Callable[[tuple[Any, ...]], bool]:
+    i0, i1, i2, i3, i4, i5, i6, i7, i8, i9, i10, i11, i12, i13, i14, i15, i16, i17, i18, i19 = shape.arrays
+    w0, w1, w2, w3, w4, w5, w6, w7, w8, w9, w10, w11, w12, w13, w14, w15, w16, w17, w18, w19 = shape.written
+    names, more, blocks, look_up, overlap = shape.names, shape.more, shape.blocks, shape.entries.get, shape.overlap
+    others, kinds, told, missing = shape.others, shape.kinds, shape.told, shape.missing
 
     def launch(args: tuple[Any, ...]) -> bool:
         for namespace, name, value in names:
@@ -1077,8 +1077,8 @@ def _with_20(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 return False
             a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19 = args[i0].__vkjit_array__, args[i1].__vkjit_array__, args[i2].__vkjit_array__, args[i3].__vkjit_array__, args[i4].__vkjit_array__, args[i5].__vkjit_array__, args[i6].__vkjit_array__, args[i7].__vkjit_array__, args[i8].__vkjit_array__, args[i9].__vkjit_array__, args[i10].__vkjit_array__, args[i11].__vkjit_array__, args[i12].__vkjit_array__, args[i13].__vkjit_array__, args[i14].__vkjit_array__, args[i15].__vkjit_array__, args[i16].__vkjit_array__, args[i17].__vkjit_array__, args[i18].__vkjit_array__, args[i19].__vkjit_array__
             b0, b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11, b12, b13, b14, b15, b16, b17, b18, b19 = a0.buffer, a1.buffer, a2.buffer, a3.buffer, a4.buffer, a5.buffer, a6.buffer, a7.buffer, a8.buffer, a9.buffer, a10.buffer, a11.buffer, a12.buffer, a13.buffer, a14.buffer, a15.buffer, a16.buffer, a17.buffer, a18.buffer, a19.buffer
-            words = a0.words + a1.words + a2.words + a3.words + a4.words + a5.words + a6.words + a7.words + a8.words + a9.words + a10.words + a11.words + a12.words + a13.words + a14.words + a15.words + a16.words + a17.words + a18.words + a19.words
-            key: tuple[Any, ...] = (b0.device, a0.form, a1.form, a2.form, a3.form, a4.form, a5.form, a6.form, a7.form, a8.form, a9.form, a10.form, a11.form, a12.form, a13.form, a14.form, a15.form, a16.form, a17.form, a18.form, a19.form)
+            words = a0.descriptor + a1.descriptor + a2.descriptor + a3.descriptor + a4.descriptor + a5.descriptor + a6.descriptor + a7.descriptor + a8.descriptor + a9.descriptor + a10.descriptor + a11.descriptor + a12.descriptor + a13.descriptor + a14.descriptor + a15.descriptor + a16.descriptor + a17.descriptor + a18.descriptor + a19.descriptor
+            key: tuple[Any, ...] = (b0.device, a0.spec_class, a1.spec_class, a2.spec_class, a3.spec_class, a4.spec_class, a5.spec_class, a6.spec_class, a7.spec_class, a8.spec_class, a9.spec_class, a10.spec_class, a11.spec_class, a12.spec_class, a13.spec_class, a14.spec_class, a15.spec_class, a16.spec_class, a17.spec_class, a18.spec_class, a19.spec_class)
             if len({id(b0), id(b1), id(b2), id(b3), id(b4), id(b5), id(b6), id(b7), id(b8), id(b9), id(b10), id(b11), id(b12), id(b13), id(b14), id(b15), id(b16), id(b17), id(b18), id(b19)}) < 20:
                 key += overlap((a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19))
             if others is not None:
@@ -1120,7 +1120,7 @@ def _with_20(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
             lock.acquire()
             if claim is not None:
                 words += (claim(),)
-            command = queue.ticket or queue.open_ticket()
+            command = queue.command_handle or queue.open_command_handle()
             if not command:
                 return False
             epoch = queue.epoch
@@ -1239,9 +1239,9 @@ def _with_20(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
                 owner.submitted()
         except BaseException:
             try:
-                queue.distrust()
+                queue.mark_dirty()
             except KeyboardInterrupt:  # another one
-                queue.distrust()
+                queue.mark_dirty()
             raise
         finally:
             lock.release()

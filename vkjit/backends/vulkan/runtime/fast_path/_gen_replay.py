@@ -13,7 +13,7 @@ __all__ = ["MAKING", "RECORDING", "RECORDING_FEW", "WRITING"]
 def _recording(prepared: Any) -> Callable[[Sequence[Any], tuple[int, ...]], bool]:
     owner, kernel, memory, addresses, block = prepared.parts
     current, claim, pack, x = owner.current, prepared.claim, prepared.pack, prepared.x
-    reads, writes, words_of = prepared.reads, prepared.writes, prepared.words
+    reads, writes, words_of = prepared.reads, prepared.writes, prepared.values
 
     def record(buffers: Sequence[Any], places: tuple[int, ...]) -> bool:
         queue = current.queue
@@ -21,7 +21,7 @@ def _recording(prepared: Any) -> Callable[[Sequence[Any], tuple[int, ...]], bool
         try:
             lock.acquire()
             slot = 0 if claim is None else claim()
-            command = queue.ticket or queue.open_ticket()
+            command = queue.command_handle or queue.open_command_handle()
             if not command:
                 return False
             epoch = queue.epoch
@@ -71,9 +71,9 @@ def _recording(prepared: Any) -> Callable[[Sequence[Any], tuple[int, ...]], bool
                 owner.submitted()
         except BaseException:
             try:
-                queue.distrust()
+                queue.mark_dirty()
             except KeyboardInterrupt:  # another one
-                queue.distrust()
+                queue.mark_dirty()
             raise
         finally:
             lock.release()
@@ -95,7 +95,7 @@ def _recording_few(prepared: Any) -> Callable[[Sequence[Any], tuple[int, ...]], 
         try:
             lock.acquire()
             rest = pieces if claim is None else (*pieces, claim())
-            command = queue.ticket or queue.open_ticket()
+            command = queue.command_handle or queue.open_command_handle()
             if not command:
                 return False
             epoch = queue.epoch
@@ -131,9 +131,9 @@ def _recording_few(prepared: Any) -> Callable[[Sequence[Any], tuple[int, ...]], 
                 owner.submitted()
         except BaseException:
             try:
-                queue.distrust()
+                queue.mark_dirty()
             except KeyboardInterrupt:  # another one
-                queue.distrust()
+                queue.mark_dirty()
             raise
         finally:
             lock.release()
@@ -153,9 +153,9 @@ def _making_1(prepared: Any) -> Callable[..., Any]:
     def make(a0: Any) -> DeviceArray | None:
         b0 = a0.buffer
         queue = current.queue
-        if not queue.ticket:  # asked before anything is allocated: those who watch the device see allocations, too
+        if not queue.command_handle:  # asked before anything is allocated: those who watch the device see allocations, too
             with queue.lock:
-                if not queue.open_ticket():
+                if not queue.open_command_handle():
                     return None
         out: Any = again(device, queue, nbytes)
         if out is None:
@@ -167,7 +167,7 @@ def _making_1(prepared: Any) -> Callable[..., Any]:
         try:
             lock.acquire()
             rest = pieces if claim is None else (*pieces, claim())
-            command = queue.ticket or queue.open_ticket()
+            command = queue.command_handle or queue.open_command_handle()
             if not command:
                 return None
             epoch = queue.epoch
@@ -184,9 +184,9 @@ def _making_1(prepared: Any) -> Callable[..., Any]:
             if queue.bound is not kernel:
                 flags += 1
             if plain:
-                pack(memory, 40, command, x, a0.words[0], address)
+                pack(memory, 40, command, x, a0.descriptor[0], address)
             else:
-                pack(memory, 40, command, x, *pick((a0.words[0], address) + rest))
+                pack(memory, 40, command, x, *pick((a0.descriptor[0], address) + rest))
             serial = queue.serial
             b0.read_epoch, b0.last_use = epoch, serial
             out.write_epoch, out.last_use, out.last_write = epoch, serial, serial
@@ -205,15 +205,15 @@ def _making_1(prepared: Any) -> Callable[..., Any]:
                 owner.submitted()
         except BaseException:
             try:
-                queue.distrust()
+                queue.mark_dirty()
             except KeyboardInterrupt:  # another one
-                queue.distrust()
+                queue.mark_dirty()
             raise
         finally:
             lock.release()
         made = new(DeviceArray)
-        made.buffer, made.offset, made.dtype, made.form = out, 0, dtype, form
-        made.shape, made.strides, made.layout, made.words = shape, strides, same, (address, *tail)
+        made.buffer, made.offset, made.dtype, made.spec_class = out, 0, dtype, form
+        made.shape, made.strides, made.layout, made.descriptor = shape, strides, same, (address, *tail)
         return made
 
     return make
@@ -230,9 +230,9 @@ def _making_2(prepared: Any) -> Callable[..., Any]:
     def make(a0: Any, a1: Any) -> DeviceArray | None:
         b0, b1 = a0.buffer, a1.buffer
         queue = current.queue
-        if not queue.ticket:  # asked before anything is allocated: those who watch the device see allocations, too
+        if not queue.command_handle:  # asked before anything is allocated: those who watch the device see allocations, too
             with queue.lock:
-                if not queue.open_ticket():
+                if not queue.open_command_handle():
                     return None
         out: Any = again(device, queue, nbytes)
         if out is None:
@@ -244,7 +244,7 @@ def _making_2(prepared: Any) -> Callable[..., Any]:
         try:
             lock.acquire()
             rest = pieces if claim is None else (*pieces, claim())
-            command = queue.ticket or queue.open_ticket()
+            command = queue.command_handle or queue.open_command_handle()
             if not command:
                 return None
             epoch = queue.epoch
@@ -261,9 +261,9 @@ def _making_2(prepared: Any) -> Callable[..., Any]:
             if queue.bound is not kernel:
                 flags += 1
             if plain:
-                pack(memory, 40, command, x, a0.words[0], a1.words[0], address)
+                pack(memory, 40, command, x, a0.descriptor[0], a1.descriptor[0], address)
             else:
-                pack(memory, 40, command, x, *pick((a0.words[0], a1.words[0], address) + rest))
+                pack(memory, 40, command, x, *pick((a0.descriptor[0], a1.descriptor[0], address) + rest))
             serial = queue.serial
             b0.read_epoch, b0.last_use = epoch, serial
             b1.read_epoch, b1.last_use = epoch, serial
@@ -283,15 +283,15 @@ def _making_2(prepared: Any) -> Callable[..., Any]:
                 owner.submitted()
         except BaseException:
             try:
-                queue.distrust()
+                queue.mark_dirty()
             except KeyboardInterrupt:  # another one
-                queue.distrust()
+                queue.mark_dirty()
             raise
         finally:
             lock.release()
         made = new(DeviceArray)
-        made.buffer, made.offset, made.dtype, made.form = out, 0, dtype, form
-        made.shape, made.strides, made.layout, made.words = shape, strides, same, (address, *tail)
+        made.buffer, made.offset, made.dtype, made.spec_class = out, 0, dtype, form
+        made.shape, made.strides, made.layout, made.descriptor = shape, strides, same, (address, *tail)
         return made
 
     return make
@@ -308,9 +308,9 @@ def _making_3(prepared: Any) -> Callable[..., Any]:
     def make(a0: Any, a1: Any, a2: Any) -> DeviceArray | None:
         b0, b1, b2 = a0.buffer, a1.buffer, a2.buffer
         queue = current.queue
-        if not queue.ticket:  # asked before anything is allocated: those who watch the device see allocations, too
+        if not queue.command_handle:  # asked before anything is allocated: those who watch the device see allocations, too
             with queue.lock:
-                if not queue.open_ticket():
+                if not queue.open_command_handle():
                     return None
         out: Any = again(device, queue, nbytes)
         if out is None:
@@ -322,7 +322,7 @@ def _making_3(prepared: Any) -> Callable[..., Any]:
         try:
             lock.acquire()
             rest = pieces if claim is None else (*pieces, claim())
-            command = queue.ticket or queue.open_ticket()
+            command = queue.command_handle or queue.open_command_handle()
             if not command:
                 return None
             epoch = queue.epoch
@@ -339,9 +339,9 @@ def _making_3(prepared: Any) -> Callable[..., Any]:
             if queue.bound is not kernel:
                 flags += 1
             if plain:
-                pack(memory, 40, command, x, a0.words[0], a1.words[0], a2.words[0], address)
+                pack(memory, 40, command, x, a0.descriptor[0], a1.descriptor[0], a2.descriptor[0], address)
             else:
-                pack(memory, 40, command, x, *pick((a0.words[0], a1.words[0], a2.words[0], address) + rest))
+                pack(memory, 40, command, x, *pick((a0.descriptor[0], a1.descriptor[0], a2.descriptor[0], address) + rest))
             serial = queue.serial
             b0.read_epoch, b0.last_use = epoch, serial
             b1.read_epoch, b1.last_use = epoch, serial
@@ -362,15 +362,15 @@ def _making_3(prepared: Any) -> Callable[..., Any]:
                 owner.submitted()
         except BaseException:
             try:
-                queue.distrust()
+                queue.mark_dirty()
             except KeyboardInterrupt:  # another one
-                queue.distrust()
+                queue.mark_dirty()
             raise
         finally:
             lock.release()
         made = new(DeviceArray)
-        made.buffer, made.offset, made.dtype, made.form = out, 0, dtype, form
-        made.shape, made.strides, made.layout, made.words = shape, strides, same, (address, *tail)
+        made.buffer, made.offset, made.dtype, made.spec_class = out, 0, dtype, form
+        made.shape, made.strides, made.layout, made.descriptor = shape, strides, same, (address, *tail)
         return made
 
     return make
@@ -388,7 +388,7 @@ def _writing_1(prepared: Any) -> Callable[..., Any]:
         try:
             lock.acquire()
             rest = pieces if claim is None else (*pieces, claim())
-            command = queue.ticket or queue.open_ticket()
+            command = queue.command_handle or queue.open_command_handle()
             if not command:
                 return False
             epoch = queue.epoch
@@ -405,9 +405,9 @@ def _writing_1(prepared: Any) -> Callable[..., Any]:
             if queue.bound is not kernel:
                 flags += 1
             if plain:
-                pack(memory, 40, command, x, a0.words[0], a0.words[0])
+                pack(memory, 40, command, x, a0.descriptor[0], a0.descriptor[0])
             else:
-                pack(memory, 40, command, x, *pick((a0.words[0],) + rest))
+                pack(memory, 40, command, x, *pick((a0.descriptor[0],) + rest))
             serial = queue.serial
             b0.write_epoch, b0.last_use, b0.last_write = epoch, serial, serial
             queue.epoch = epoch
@@ -425,9 +425,9 @@ def _writing_1(prepared: Any) -> Callable[..., Any]:
                 owner.submitted()
         except BaseException:
             try:
-                queue.distrust()
+                queue.mark_dirty()
             except KeyboardInterrupt:  # another one
-                queue.distrust()
+                queue.mark_dirty()
             raise
         finally:
             lock.release()
@@ -448,7 +448,7 @@ def _writing_2(prepared: Any) -> Callable[..., Any]:
         try:
             lock.acquire()
             rest = pieces if claim is None else (*pieces, claim())
-            command = queue.ticket or queue.open_ticket()
+            command = queue.command_handle or queue.open_command_handle()
             if not command:
                 return False
             epoch = queue.epoch
@@ -465,9 +465,9 @@ def _writing_2(prepared: Any) -> Callable[..., Any]:
             if queue.bound is not kernel:
                 flags += 1
             if plain:
-                pack(memory, 40, command, x, a0.words[0], a1.words[0], a0.words[0])
+                pack(memory, 40, command, x, a0.descriptor[0], a1.descriptor[0], a0.descriptor[0])
             else:
-                pack(memory, 40, command, x, *pick((a0.words[0], a1.words[0],) + rest))
+                pack(memory, 40, command, x, *pick((a0.descriptor[0], a1.descriptor[0],) + rest))
             serial = queue.serial
             b1.read_epoch, b1.last_use = epoch, serial
             b0.write_epoch, b0.last_use, b0.last_write = epoch, serial, serial
@@ -486,9 +486,9 @@ def _writing_2(prepared: Any) -> Callable[..., Any]:
                 owner.submitted()
         except BaseException:
             try:
-                queue.distrust()
+                queue.mark_dirty()
             except KeyboardInterrupt:  # another one
-                queue.distrust()
+                queue.mark_dirty()
             raise
         finally:
             lock.release()
@@ -509,7 +509,7 @@ def _writing_3(prepared: Any) -> Callable[..., Any]:
         try:
             lock.acquire()
             rest = pieces if claim is None else (*pieces, claim())
-            command = queue.ticket or queue.open_ticket()
+            command = queue.command_handle or queue.open_command_handle()
             if not command:
                 return False
             epoch = queue.epoch
@@ -526,9 +526,9 @@ def _writing_3(prepared: Any) -> Callable[..., Any]:
             if queue.bound is not kernel:
                 flags += 1
             if plain:
-                pack(memory, 40, command, x, a0.words[0], a1.words[0], a2.words[0], a0.words[0])
+                pack(memory, 40, command, x, a0.descriptor[0], a1.descriptor[0], a2.descriptor[0], a0.descriptor[0])
             else:
-                pack(memory, 40, command, x, *pick((a0.words[0], a1.words[0], a2.words[0],) + rest))
+                pack(memory, 40, command, x, *pick((a0.descriptor[0], a1.descriptor[0], a2.descriptor[0],) + rest))
             serial = queue.serial
             b1.read_epoch, b1.last_use = epoch, serial
             b2.read_epoch, b2.last_use = epoch, serial
@@ -548,9 +548,9 @@ def _writing_3(prepared: Any) -> Callable[..., Any]:
                 owner.submitted()
         except BaseException:
             try:
-                queue.distrust()
+                queue.mark_dirty()
             except KeyboardInterrupt:  # another one
-                queue.distrust()
+                queue.mark_dirty()
             raise
         finally:
             lock.release()

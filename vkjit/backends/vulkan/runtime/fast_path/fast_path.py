@@ -1,11 +1,11 @@
 """The shortest way of a call: from positional arguments into a command buffer, without anything but what differs between calls.
 
-Enters: what the calls of one form have in common (`Calls`), and per key a description of the launch (`DirectLaunch`). Leaves:
+Enters: what the calls of one form have in common (`CallShape`), and per key a description of the launch (`FastLaunch`). Leaves:
 a function of the arguments, which records the launch into the open submission of this thread's queue. Holds: what is
 recorded is what `Queue.dispatch` would record; where a launch needs more than that (another queue's buffers, a capture or a
 profile that watches, a device that failed, shapes that disagree) it says False, and nothing has happened.
 
-The functions are written out in `_gen_direct` and `_gen_repeat`. Everything that stays the same lies prepared in a record (see
+The functions are written out in `_gen_launch` and `_gen_replay`. Everything that stays the same lies prepared in a record (see
 `native`), and a launch fills the rest by one `pack_into`.
 """
 
@@ -26,12 +26,22 @@ from ._gen_launch import MAKERS
 from ._gen_replay import MAKING, RECORDING, RECORDING_FEW, WRITING
 
 if TYPE_CHECKING:
-    from vkjit.runtime.launch_recorder import Launching
+    from vkjit.runtime.launch_recorder import RecordedLaunch
 
     from ..pipeline.pipeline import VulkanKernel
     from ..queue.queue import Queue
 
-__all__ = ["ARRAYS", "Calls", "DirectEntry", "DirectLaunch", "DirectRecorder", "Made", "Maker", "Repeater", "Way"]
+__all__ = [
+    "ARRAYS",
+    "CallShape",
+    "DirectEntry",
+    "FastLaunch",
+    "FastPath",
+    "FastPathRecorder",
+    "Made",
+    "Maker",
+    "Repeater",
+]
 
 ARRAYS = frozenset(MAKERS)
 """The numbers of arrays of launches that have a short way."""
@@ -40,7 +50,7 @@ GIVEN = frozenset(MAKING)
 """The numbers of arrays that operations with a `Maker` are given."""
 
 DirectEntry = tuple[Any, ...]
-"""A `DirectLaunch` made ready by its device."""
+"""A `FastLaunch` made ready by its device."""
 
 Picker = Callable[[Any], tuple[Any, ...]]
 
@@ -59,12 +69,12 @@ False where that is left to others, and nothing has happened.
 _NATIVE_AFTER = 8
 """Submissions by this way after which the native recorder is compiled: short programs do without."""
 
-_MOST_PLANS = 4
+_MAX_PLANS = 4
 """Plans that machine code tries for a call."""
 
 
 @dataclass(frozen=True, slots=True)
-class Calls:
+class CallShape:
     """Calls of one form, whose number of arrays is one of `ARRAYS`.
 
     `arrays` are the places of the arrays among the arguments, `written` whether the kernel may write each; `others` takes the
@@ -93,7 +103,7 @@ class Calls:
 
 
 @dataclass(frozen=True, slots=True)
-class DirectLaunch:
+class FastLaunch:
     """What is launched for a key, as long as `fresh` says True. Words are those of the arrays, one after another, then the
     other arguments, then `constants`, then, where the kernel reports, the address of the launch's slot.
 
@@ -118,46 +128,46 @@ class DirectLaunch:
     pairs: tuple[tuple[int, int], ...] = ()
 
 
-class Way:
-    """The short way of one form of calls: `short(args)` in Python, and, where there is some, machine code (see `native_code`)
+class FastPath:
+    """The short way of one form of calls: `short(args)` in Python, and, where there is some, machine code (see `machine_code`)
     that is asked first: `call(current.queue, args)`. Both say whether they have launched.
     """
 
-    __slots__ = ("__weakref__", "_plans", "_recorder", "call", "calls", "current", "short")
+    __slots__ = ("__weakref__", "_plans", "_recorder", "call", "current", "python_launch", "shape")
 
-    def __init__(self, calls: Calls) -> None:
-        self.calls = calls
-        self.short = MAKERS[len(calls.arrays)](calls)
-        self._leave()
+    def __init__(self, calls: CallShape) -> None:
+        self.shape = calls
+        self.python_launch = MAKERS[len(calls.arrays)](calls)
+        self._reset()
 
-    def _leave(self) -> None:
+    def _reset(self) -> None:
         self.call: launch_plan.Launcher | None = None
         self.current: Any = None
-        self._recorder: DirectRecorder | None = None
+        self._recorder: FastPathRecorder | None = None
         self._plans: list[launch_plan.Plan] = []
 
-    def know(self, key: Any, entry: DirectEntry, launch: DirectLaunch, args: Sequence[Any]) -> None:
+    def add_entry(self, key: Any, entry: DirectEntry, launch: FastLaunch, args: Sequence[Any]) -> None:
         """Takes the entry of a launch that has these arguments."""
-        self.calls.entries[key] = entry
-        recorder: DirectRecorder = entry[1]
-        plan = launch_plan.plan(self.calls, launch, args, entry)
+        self.shape.entries[key] = entry
+        recorder: FastPathRecorder = entry[1]
+        plan = launch_plan.plan(self.shape, launch, args, entry)
         if plan is not None:
             self._add(recorder, plan)
 
     def forget(self, key: Any = None) -> None:
         """Drops an entry, or all of them."""
         if key is None:
-            self.calls.entries.clear()
+            self.shape.entries.clear()
         else:
-            self.calls.entries.pop(key, None)
-        self._leave()
+            self.shape.entries.pop(key, None)
+        self._reset()
 
-    def _add(self, recorder: DirectRecorder, plan: launch_plan.Plan) -> None:
+    def _add(self, recorder: FastPathRecorder, plan: launch_plan.Plan) -> None:
         """Has machine code try a plan before the others; those of another device, and the oldest of many, are dropped."""
         if recorder is not self._recorder:
-            self._leave()
+            self._reset()
             self._recorder, self.current = recorder, recorder.current
-        self._plans = [plan, *self._plans[: _MOST_PLANS - 1]]
+        self._plans = [plan, *self._plans[: _MAX_PLANS - 1]]
         for one, following in zip(self._plans, [*self._plans[1:], None], strict=True):
             one.follow(following)
         recorder.enable(self)
@@ -165,7 +175,7 @@ class Way:
     def launch(self, args: tuple[Any, ...]) -> bool:
         """Launches with these positional arguments; False where that is left to the long way."""
         native = self.call
-        return (native is not None and native(self.current.queue, args)) or self.short(args)
+        return (native is not None and native(self.current.queue, args)) or self.python_launch(args)
 
     def enable(self) -> None:
         """Asks machine code from now on."""
@@ -175,24 +185,24 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A launch with a record, for the functions of `_gen_repeat`. `parts` are the recorder, the kernel, the record, its address
+    """A launch with a record, for the functions of `_gen_replay`. `parts` are the recorder, the kernel, the record, its address
     with each of the flags, and where the argument block begins in it; `plain`: `pack` takes nothing but the addresses, in order.
     """
 
-    parts: tuple[DirectRecorder, VulkanKernel, bytearray, tuple[int, ...], Any]
+    parts: tuple[FastPathRecorder, VulkanKernel, bytearray, tuple[int, ...], Any]
     claim: Callable[[], int] | None
     pack: Callable[..., None]
     x: int
     reads: tuple[int, ...]
     writes: tuple[int, ...]
-    words: Callable[..., tuple[Any, ...]]
+    values: Callable[..., tuple[Any, ...]]
     pick: Picker
     pieces: tuple[Any, ...]
     plain: bool
     made: Made | None
 
 
-class DirectRecorder:
+class FastPathRecorder:
     """What the kernels of a device share. `call` is the native recorder once there is one."""
 
     def __init__(self, queue: Queue, current: Any, limits: tuple[int, int, int]) -> None:
@@ -205,7 +215,7 @@ class DirectRecorder:
         self._ffi = queue.vulkan.ffi
         self.call: Callable[[int], None] | None = None
         self._launches = False
-        self._ways: weakref.WeakSet[Way] = weakref.WeakSet()
+        self._fast_paths: weakref.WeakSet[FastPath] = weakref.WeakSet()
         self._table: Any = None
 
     def submitted(self) -> None:
@@ -217,16 +227,16 @@ class DirectRecorder:
     def _use_native_code(self) -> None:
         if self.call is None and self._make_table():
             self.call, self._launches = native.recorder(), launch_plan.available()
-            for way in list(self._ways):
+            for way in list(self._fast_paths):
                 self.enable(way)
 
-    def enable(self, way: Way) -> None:
+    def enable(self, way: FastPath) -> None:
         """Has a way ask machine code, at once or as soon as there is some."""
-        self._ways.add(way)
+        self._fast_paths.add(way)
         if self._launches:
             way.enable()
 
-    def entry(self, kernel: VulkanKernel, launch: DirectLaunch, claim: Callable[[], int] | None = None) -> DirectEntry:
+    def entry(self, kernel: VulkanKernel, launch: FastLaunch, claim: Callable[[], int] | None = None) -> DirectEntry:
         """The launch made ready; its order of fields is that of the generated functions. `claim` gives each launch a slot."""
         self._make_table()
         if self._at_once:
@@ -249,15 +259,20 @@ class DirectRecorder:
             tuple(address | flags for flags in range(4)), place + native.BLOCK, launch.fresh, claim,
         )  # fmt: skip
 
-    def repeater(self, kernel: VulkanKernel, launch: Launching, claim: Callable[[], int] | None) -> Repeater:
+    def repeater(self, kernel: VulkanKernel, launch: RecordedLaunch, claim: Callable[[], int] | None) -> Repeater:
         """A function that records this launch with the buffers and addresses it is given, or says False: as the functions of
-        `Calls`, for a launch of which everything is known but these.
+        `CallShape`, for a launch of which everything is known but these.
         """
         few = len(launch.writes) == 1 and len(launch.reads) in (1, 2) and not launch.shifted
         return (RECORDING_FEW if few else RECORDING)(self._prepared(kernel, launch, claim))
 
     def maker(
-        self, kernel: VulkanKernel, launch: Launching, claim: Callable[[], int] | None, given: int, made: Made | None
+        self,
+        kernel: VulkanKernel,
+        launch: RecordedLaunch,
+        claim: Callable[[], int] | None,
+        given: int,
+        made: Made | None,
     ) -> Maker | None:
         """See `Device.maker`."""
         written, count = (0, given) if made is None else (given, given + 1)
@@ -273,7 +288,7 @@ class DirectRecorder:
         return (WRITING if made is None else MAKING)[given](prepared)
 
     def _prepared(
-        self, kernel: VulkanKernel, launch: Launching, claim: Callable[[], int] | None, made: Made | None = None
+        self, kernel: VulkanKernel, launch: RecordedLaunch, claim: Callable[[], int] | None, made: Made | None = None
     ) -> Prepared:
         """The launch with a record of its own."""
         self._make_table()
@@ -289,7 +304,7 @@ class DirectRecorder:
         # without a report nobody asks for its address
         pieces: tuple[Any, ...] = launch.pieces if claim is not None else (*launch.pieces, 0)
         return Prepared(
-            parts, claim, pack, x, launch.reads, launch.writes, launch.words, launch.pick, pieces, False, made
+            parts, claim, pack, x, launch.reads, launch.writes, launch.packed_values, launch.pick, pieces, False, made
         )
 
     def _make_table(self) -> bool:

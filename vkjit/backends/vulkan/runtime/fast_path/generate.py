@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any
 from vkjit.runtime.array import DeviceArray
 
 if TYPE_CHECKING:
-    from .fast_path import Calls
+    from .fast_path import CallShape
 
 __all__ = ["MAKERS"]
 '''
@@ -48,12 +48,12 @@ __all__ = ["MAKERS"]
 # belongs to calls like this; do the shapes agree, and what is the grid; under the lock: is the open submission there, does a
 # buffer conflict with a command since the last barrier; the record is filled; the uses are noted; the driver is called.
 # Uses are noted before the call, so that an interruption in between can't leave a command that nobody knows of. A slot for
-# a report is claimed first: that may wait, and with that submit. The lock is taken inside of `try`: handlers of signals run right
-# after a call, so that Ctrl-C in between would leave it taken for good; `distrust` takes it where the call was interrupted before.
+# a report is claimed first: that may wait, and with that submit. The lock is taken inside of `try`: signal handlers run right after
+# a call, so Ctrl-C in between would leave it taken for good; `mark_dirty` takes it if the call was interrupted before.
 _LOCKED = """        lock = queue.lock
         try:
             lock.acquire()
-{claimed}            command = queue.ticket or queue.open_ticket()
+{claimed}            command = queue.command_handle or queue.open_command_handle()
             if not command:
                 return {refused}
             epoch = queue.epoch
@@ -84,9 +84,9 @@ _RECORDED = """            serial = queue.serial
                 owner.submitted()
         except BaseException:
             try:
-                queue.distrust()
+                queue.mark_dirty()
             except KeyboardInterrupt:  # another one
-                queue.distrust()
+                queue.mark_dirty()
             raise
         finally:
             lock.release()
@@ -99,11 +99,11 @@ _ASKED = """            if {elsewhere}:
 
 _TEMPLATE = """
 
-def _with_{n}(calls: Calls) -> Callable[[tuple[Any, ...]], bool]:
-    {places} = calls.arrays
-    {writes} = calls.written
-    names, more, blocks, look_up, overlap = calls.names, calls.more, calls.blocks, calls.entries.get, calls.overlap
-    others, kinds, told, missing = calls.others, calls.kinds, calls.told, calls.missing
+def _with_{n}(shape: CallShape) -> Callable[[tuple[Any, ...]], bool]:
+    {places} = shape.arrays
+    {writes} = shape.written
+    names, more, blocks, look_up, overlap = shape.names, shape.more, shape.blocks, shape.entries.get, shape.overlap
+    others, kinds, told, missing = shape.others, shape.kinds, shape.told, shape.missing
 
     def launch(args: tuple[Any, ...]) -> bool:
         for namespace, name, value in names:
@@ -189,9 +189,9 @@ def _function(n: int) -> str:
         arguments=", ".join(f"args[{p}].__vkjit_array__" for p in places),
         buffers=", ".join(buffers),
         buffers_of=", ".join(f"{a}.buffer" for a in arrays),
-        words=" + ".join(f"{a}.words" for a in arrays),
+        words=" + ".join(f"{a}.descriptor" for a in arrays),
         first=buffers[0],
-        forms=", ".join(f"{a}.form" for a in arrays),
+        forms=", ".join(f"{a}.spec_class" for a in arrays),
         alias=alias,
         locked=_LOCKED.format(
             claimed="            if claim is not None:\n                words += (claim(),)\n",
@@ -237,7 +237,7 @@ from vkjit.runtime.array import LAYOUT_ALIGNMENT, DeviceArray
 __all__ = ["MAKING", "RECORDING", "RECORDING_FEW", "WRITING"]
 '''
 
-# `prepared` is a `direct.Prepared`.
+# `prepared` is a `fast_path.Prepared`.
 _RECORDING = """
 
 def {name}(prepared: Any) -> Callable[[Sequence[Any], tuple[int, ...]], bool]:
@@ -265,9 +265,9 @@ def _making_{n}(prepared: Any) -> Callable[..., Any]:
     def make({arrays}: Any) -> DeviceArray | None:
         {buffers} = {buffers_of}
         queue = current.queue
-        if not queue.ticket:  # asked before anything is allocated: those who watch the device see allocations, too
+        if not queue.command_handle:  # asked before anything is allocated: those who watch the device see allocations, too
             with queue.lock:
-                if not queue.open_ticket():
+                if not queue.open_command_handle():
                     return None
         out: Any = again(device, queue, nbytes)
         if out is None:
@@ -280,8 +280,8 @@ def _making_{n}(prepared: Any) -> Callable[..., Any]:
             else:
                 pack(memory, {place}, command, x, *pick(({words}, address) + rest))
 {recorded}        made = new(DeviceArray)
-        made.buffer, made.offset, made.dtype, made.form = out, 0, dtype, form
-        made.shape, made.strides, made.layout, made.words = shape, strides, same, (address, *tail)
+        made.buffer, made.offset, made.dtype, made.spec_class = out, 0, dtype, form
+        made.shape, made.strides, made.layout, made.descriptor = shape, strides, same, (address, *tail)
         return made
 
     return make
@@ -298,7 +298,7 @@ def _writing_{n}(prepared: Any) -> Callable[..., Any]:
         {buffers} = {buffers_of}
         queue = current.queue
 {locked}            if plain:
-                pack(memory, {place}, command, x, {words}, a0.words[0])
+                pack(memory, {place}, command, x, {words}, a0.descriptor[0])
             else:
                 pack(memory, {place}, command, x, *pick(({words},) + rest))
 {recorded}        return True
@@ -335,7 +335,7 @@ def _operation(template: str, n: int) -> str:
         arrays=": Any, ".join(arrays),
         buffers=", ".join(buffers),
         buffers_of=", ".join(f"{a}.buffer" for a in arrays),
-        words=", ".join(f"{a}.words[0]" for a in arrays),
+        words=", ".join(f"{a}.descriptor[0]" for a in arrays),
         locked=_LOCKED.format(claimed=_REST, refused=refused, asked=_asked(used, written, refused)),
         recorded=_noted(used, written),
     )
@@ -363,7 +363,7 @@ def _recording() -> str:
     notes = "            for number in {of}:\n                buffer = buffers[number]\n    {use}"
     return _RECORDING.format(
         name="_recording",
-        unpacked="    reads, writes, words_of = prepared.reads, prepared.writes, prepared.words\n",
+        unpacked="    reads, writes, words_of = prepared.reads, prepared.writes, prepared.values\n",
         taken="",
         place=FLAT_PLACE,
         words="words_of(places, slot)",

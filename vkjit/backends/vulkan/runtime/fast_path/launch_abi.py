@@ -181,12 +181,14 @@ def layout() -> Layout | None:
         return None
     places = cpython.type_of_objects(), cpython.items_of_tuples(), cpython.content_of_cells()
     found = (
-        cpython.offsets(DeviceArray, "buffer", "form", "words"),
+        cpython.offsets(DeviceArray, "buffer", "spec_class", "descriptor"),
         cpython.offsets(
             VulkanBuffer, "device", "queue", "readers", "read_epoch", "write_epoch", "last_use", "last_write"
         ),
         cpython.offsets(VulkanKernel, "last_use", "user"),
-        cpython.offsets(Queue, "lock", "ticket", "epoch", "transferred", "bound", "serial", "recorded", "budget"),
+        cpython.offsets(
+            Queue, "lock", "command_handle", "epoch", "transferred", "bound", "serial", "recorded", "budget"
+        ),
         cpython.offsets(Plan, "address"),
     )
     array, buffer, kernel, queue, plan = [one or {} for one in found]

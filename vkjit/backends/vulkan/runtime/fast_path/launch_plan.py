@@ -1,4 +1,4 @@
-"""Plans of launches for machine code: see `native_code`.
+"""Plans of launches for machine code: see `machine_code`.
 
 Enters: a launch as the short way knows it, with arguments. Leaves: a `Plan` for launches like this one, or None where there is
 something that machine code doesn't do; `launcher`, which makes a function of a plan. Holds: a plan fits arguments only if
@@ -21,7 +21,7 @@ from .launch_abi import LITERAL, Kind, Operand, Plan, Table, Word, layout
 from .machine_code import launch_code
 
 if TYPE_CHECKING:
-    from .fast_path import Calls, DirectLaunch
+    from .fast_path import CallShape, FastLaunch
 
 __all__ = ["Launcher", "Plan", "available", "launcher", "plan"]
 
@@ -49,7 +49,7 @@ _PLAIN = (int, float, bool, str)
 """Types of constants that never change."""
 
 
-def plan(calls: Calls, launch: DirectLaunch, args: Sequence[Any], entry: Any) -> Plan | None:
+def plan(calls: CallShape, launch: FastLaunch, args: Sequence[Any], entry: Any) -> Plan | None:
     """Of launches like this one, `entry` its `DirectEntry`; None where there is something that native code doesn't do."""
     known = layout()
     owner, kernel, memory, addresses, claim = entry[1], entry[2], entry[16], entry[17], entry[20]
@@ -59,7 +59,7 @@ def plan(calls: Calls, launch: DirectLaunch, args: Sequence[Any], entry: Any) ->
     arrays = [args[place].__vkjit_array__ for place in calls.arrays]
     if calls.overlap(tuple(arrays)):
         return None  # the code for arrays that overlap; machine code leaves these to Python
-    operands = _Operands(known.items, [len(a.words) for a in arrays], calls.other_places, launch.constants)
+    operands = _Operands(known.items, [len(a.descriptor) for a in arrays], calls.other_places, launch.constants)
     along = [operands.word(place) for place in launch.over]
     tables = _tables(operands, calls, launch, args, memory)
     if tables is None or any(operand is None or operand[0] == LITERAL for operand in along):
@@ -87,7 +87,7 @@ def _kept(value: Any) -> Any:
 
 
 def _tables(
-    operands: _Operands, calls: Calls, launch: DirectLaunch, args: Sequence[Any], memory: bytearray
+    operands: _Operands, calls: CallShape, launch: FastLaunch, args: Sequence[Any], memory: bytearray
 ) -> list[Table] | None:
     """The tables of a plan; None where one has a row that can't be."""
     arrays: list[tuple[int, ...]] = []
@@ -96,7 +96,7 @@ def _tables(
         counter = _counter(type(value)) if place in calls.told and type(value) is not DeviceArray else (0, 0, 0)
         if slot is None or counter is None:
             return None
-        form = id(value.__vkjit_array__.form)
+        form = id(value.__vkjit_array__.spec_class)
         arrays.append((operands.argument(place), id(type(value)), slot, form, int(written), *counter, 0, 0, 0))
     others: list[tuple[int, ...]] = []
     for place, by_value in zip(calls.other_places, calls.by_value, strict=True):
@@ -122,7 +122,7 @@ def _tables(
 
 
 class _Operands:
-    """Where the words of a launch are: numbers as in `DirectLaunch`."""
+    """Where the words of a launch are: numbers as in `FastLaunch`."""
 
     def __init__(self, items: int, lengths: Sequence[int], others: Sequence[int], constants: Sequence[Any]) -> None:
         self._items = items
@@ -156,7 +156,7 @@ _TRUTH, _SINGLE, _DOUBLE = "?", "f", "d"
 
 
 def _fields(
-    operands: _Operands, launch: DirectLaunch, args: Sequence[Any], memory: bytearray
+    operands: _Operands, launch: FastLaunch, args: Sequence[Any], memory: bytearray
 ) -> list[tuple[int, ...]] | None:
     """Rows for the argument block; constants are put into the memory at once. None where a field is of another kind."""
     rows: list[tuple[int, ...]] = []

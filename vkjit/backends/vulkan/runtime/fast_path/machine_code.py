@@ -1,7 +1,7 @@
 """A whole launch as machine code: arguments checked, hazards found, the record filled, the driver called.
 
 Enters: where objects keep what they hold (`Layout`). Leaves: LLVM's text of `vkjit_launch`, which takes a `Plan`, a queue and the
-tuple of arguments, and says whether it has launched. Holds: it does what the written out functions of `_gen_direct` do, or says
+tuple of arguments, and says whether it has launched. Holds: it does what the written out functions of `_gen_launch` do, or says
 False and has done nothing; then these decide. It runs under the interpreter's lock and none of Python's code runs in
 between, so nobody sees half of what it does, and no signal is handled in the middle. References are counted as Python would.
 
@@ -105,7 +105,7 @@ class _Launch:
             array = t.new(f"select i1 {t.same(slot, 0)}, i64 {given}, i64 {inner}")
             t.unless(t.new(f"icmp ne i64 {array}, 0"), "refused")
             t.unless(t.same(t.load(array, at.type), id(DeviceArray)), "refused")
-            t.unless(t.same(t.load(array, at.array["form"]), t.load(row, 8 * Row.FORM)), "next")
+            t.unless(t.same(t.load(array, at.array["spec_class"]), t.load(row, 8 * Row.FORM)), "next")
             buffer = t.load(array, at.array["buffer"])
             t.unless(t.same(t.load(buffer, at.type), id(VulkanBuffer)), "refused")
             t.unless(t.same(t.load(buffer, at.buffer["queue"]), "%queue"), "refused")
@@ -114,7 +114,7 @@ class _Launch:
             alone = t.same(t.load(buffer, at.buffer["readers"]), id(None))
             t.unless(t.new(f"or i1 {t.same(written, 0)}, {alone}"), "refused")
             t.store(buffer, row, 8 * Row.BUFFER)
-            t.store(t.load(array, at.array["words"]), row, 8 * Row.NUMBERS)
+            t.store(t.load(array, at.array["descriptor"]), row, 8 * Row.NUMBERS)
             with t.each(number) as before:
                 other = t.row(rows, before, Row.WORDS)
                 apart = t.new(f"icmp ne i64 {t.load(other, 8 * Row.BUFFER)}, {buffer}")
@@ -206,7 +206,7 @@ class _Launch:
     def record(self) -> None:
         """Everything under the lock; what can fail comes before what changes something."""
         t, at = self.t, self.layout
-        ticket = self.number(t.load("%queue", at.queue["ticket"]))
+        ticket = self.number(t.load("%queue", at.queue["command_handle"]))
         t.unless(t.new(f"icmp ne i64 {ticket}, 0"), "held")
         recorded = t.new(f"add i64 {self.number(t.load('%queue', at.queue['recorded']))}, 1")
         t.unless(t.new(f"icmp slt i64 {recorded}, {self.number(t.load('%queue', at.queue['budget']))}"), "held")

@@ -1,7 +1,8 @@
 """Blocks of memory: what the driver gives out, or is let into, as a whole.
 
-Enters: a kind of memory and a size in bytes. Leaves: `Block`s with address, VkBuffer and, where the host sees them, bytes. Holds: a
-block is one VkDeviceMemory with one VkBuffer over all of it; closing it gives both back, and only once.
+Enters: a kind of memory and a size in bytes. Leaves: `MemoryBlock`s with address, VkBuffer and, where the host sees
+them, bytes. Holds: a block is one VkDeviceMemory with one VkBuffer over all of it; closing it gives both back, and
+only once.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ __all__ = [
     "HOST_ALIGNMENT",
     "OPAQUE_FD",
     "USAGE",
-    "Block",
     "HostBlock",
+    "MemoryBlock",
     "MemoryKind",
     "host_memory_types",
     "host_pages",
@@ -59,7 +60,7 @@ class MemoryKind:
     """Memory of the process itself, which the device is let into."""
 
 
-class Block:
+class MemoryBlock:
     """One allocation with a VkBuffer over all of it. `bytes` is None where it isn't mapped.
 
     `families`: the queue families that use it. `before_close`: what has to let go of it first.
@@ -169,7 +170,7 @@ class Block:
         return Handle("memory", out[0], lambda handle: free(device, handle, vulkan.null))
 
 
-class HostBlock(Block):
+class HostBlock(MemoryBlock):
     """Memory of the process itself with a VkBuffer over it, for copies at the full speed of the bus.
 
     It has no device address, and outlives the device: arrays that view it stay valid.

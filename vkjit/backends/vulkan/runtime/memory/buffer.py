@@ -105,7 +105,7 @@ class VulkanBuffer(Buffer):
         item: Releasable = self.chunk
         if self.readers is not None:
             item = Awaited(self.chunk, list(self.readers.items()))
-        elif self.nbytes >= _REUSED_FROM and self.last_use > queue.completed and not queue.foreign:
+        elif self.nbytes >= _REUSED_FROM and self.last_use > queue.completed and not queue.is_external:
             item = _Recent(self, queue)
         queue.dropped.append((self.last_use, item))
 

@@ -16,16 +16,16 @@ import numpy as np
 import numpy.typing as npt
 
 from vkjit.errors import DeviceError, OutOfMemoryError
-from vkjit.settings import switch
+from vkjit.settings import boolean_setting
 
 from ..gpu_clock import NVIDIA
 from ..loader import Functions, Vulkan
 from ..physical_device import Physical
-from .block import OPAQUE_FD, USAGE, Block, HostBlock, MemoryKind, host_memory_types
+from .block import OPAQUE_FD, USAGE, HostBlock, MemoryBlock, MemoryKind, host_memory_types
 from .budget import Budget
 from .free_list import RangeAllocator
 
-__all__ = ["Block", "Chunk", "Memory", "Pool"]
+__all__ = ["Chunk", "Memory", "MemoryBlock", "Pool"]
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -35,7 +35,7 @@ _DEDICATED_ONLY, _EXPORTABLE = 0x1, 0x2
 _MIB = 1 << 20
 _FIRST_BLOCK, _LARGEST_SHARED_BLOCK = 4 * _MIB, 256 * _MIB
 _PINNED_BLOCK = 64 << 10
-_MOST_SPARE, _MOST_SPARE_BYTES = 64, 64 << 10
+_MAX_SPARE, _MAX_SPARE_BYTES = 64, 64 << 10
 """Released chunks that are kept by their size, of each size, and the largest of them."""
 
 
@@ -44,7 +44,7 @@ class Chunk:
     """A part of a block: `nbytes` from `offset` on."""
 
     pool: Pool
-    block: Block
+    block: MemoryBlock
     offset: int
     nbytes: int
     address: int = field(init=False)
@@ -70,7 +70,7 @@ class Pool:
     def __init__(
         self,
         kind: MemoryKind,
-        make_block: Callable[[MemoryKind, int, int], Block],
+        make_block: Callable[[MemoryKind, int, int], MemoryBlock],
         left: Callable[[int], int],
         unit: int = 256,
     ) -> None:
@@ -80,7 +80,7 @@ class Pool:
         self._make_block = make_block
         self._left = left
         self._ranges = RangeAllocator()
-        self._blocks: dict[int, Block] = {}
+        self._blocks: dict[int, MemoryBlock] = {}
         self._numbers = 0
         self.allocated = self.peak = self.count = 0
         self._spare: dict[int, list[Chunk]] = {}
@@ -102,7 +102,7 @@ class Pool:
         self._merge()
         return [size for _, _, size in self._ranges.free_ranges()]
 
-    def around(self, address: int, nbytes: int) -> tuple[Block, int] | None:
+    def around(self, address: int, nbytes: int) -> tuple[MemoryBlock, int] | None:
         """The mapped block around this stretch of the process's memory, and where in it that begins; None where there is none."""
         for block in list(self._blocks.values()):
             if block.bytes is not None:
@@ -150,8 +150,8 @@ class Pool:
         """Takes a chunk back."""
         nbytes = chunk.nbytes
         taken = self._ranges.rounded(nbytes)
-        spare = self._spare.setdefault(nbytes, []) if nbytes <= _MOST_SPARE_BYTES else None
-        kept = spare is not None and len(spare) < _MOST_SPARE
+        spare = self._spare.setdefault(nbytes, []) if nbytes <= _MAX_SPARE_BYTES else None
+        kept = spare is not None and len(spare) < _MAX_SPARE
         self.allocated -= taken
         self.count -= 1
         if spare is not None and kept:
@@ -212,8 +212,8 @@ class Memory:
         kinds[0] = replace(kinds[0], exported=exported)
         pools: dict[tuple[int, bool], Pool] = {}
 
-        def make_block(kind: MemoryKind, size: int, number: int) -> Block:
-            return Block(vulkan, functions, device, kind, size, number, families)
+        def make_block(kind: MemoryKind, size: int, number: int) -> MemoryBlock:
+            return MemoryBlock(vulkan, functions, device, kind, size, number, families)
 
         self.budget = Budget(physical)
         for kind in kinds:
@@ -247,7 +247,7 @@ class Memory:
         index = max(usable, key=lambda i: (types[i] & HOST_CACHED, -(types[i] & DEVICE_LOCAL), -i))
         kind = MemoryKind("pinned", index, heaps[index], True, True, imported=True)
 
-        def make_block(kind: MemoryKind, size: int, number: int) -> Block:
+        def make_block(kind: MemoryKind, size: int, number: int) -> MemoryBlock:
             return HostBlock(vulkan, functions, device, kind, size, number, families)
 
         return Pool(kind, make_block, self._left, _PINNED_BLOCK)
@@ -290,7 +290,7 @@ def _can_export(physical: Physical) -> bool:
     The host doesn't see such memory, which makes small transfers slower. So it is used where VKJIT_SHARE_MEMORY is 1 or, without
     the variable, PyTorch has been imported.
     """
-    wanted = switch("VKJIT_SHARE_MEMORY")
+    wanted = boolean_setting("VKJIT_SHARE_MEMORY")
     if not ("torch" in sys.modules if wanted is None else wanted) or physical.info.vendor != NVIDIA:
         return False
     if "VK_KHR_external_memory_fd" not in physical.extensions:

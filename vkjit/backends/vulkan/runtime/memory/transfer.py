@@ -22,7 +22,7 @@ from vkjit.errors import ArgumentError, DeviceError
 from vkjit.runtime.host_copy import copy_bytes, host_bytes
 
 from ..queue.queue import Queue
-from .block import Block
+from .block import MemoryBlock
 from .buffer import HostView, Storage, VulkanBuffer
 from .suballocator import Chunk
 
@@ -43,7 +43,7 @@ memory, but needs no submission."""
 BESIDE_KERNELS = 4 << 20
 """The smallest upload for which another queue is worth waiting for it."""
 
-MOST_PINNED = 0.25
+MAX_PINNED = 0.25
 """The part of the host's memory that arrays of results may have pinned."""
 
 PIECES_IN_FLIGHT = 4
@@ -69,7 +69,7 @@ class Transfer:
         self._storage = storage
         self._unified = unified
         self._copying = copying
-        self._most_pinned = int(_host_bytes() * MOST_PINNED)
+        self._most_pinned = int(_host_bytes() * MAX_PINNED)
 
     def host_array(self, nbytes: int) -> Bytes:
         """Bytes of the host, pinned where that helps and there is room for it."""
@@ -161,7 +161,7 @@ class Transfer:
         pool, place, nbytes = self._storage.memory.pinned, self._place(array), int(array.nbytes)
         return None if pool is None or place is None else _Borrowed(None, queue, Chunk(pool, *place, nbytes), nbytes)
 
-    def _place(self, array: Bytes) -> tuple[Block, int] | None:
+    def _place(self, array: Bytes) -> tuple[MemoryBlock, int] | None:
         """Where a pinned array lies; None for other arrays."""
         pool, nbytes = self._storage.memory.pinned, int(array.nbytes)
         if pool is None or nbytes < PINNED_FROM or not array.flags.c_contiguous:

@@ -73,7 +73,7 @@ class BudgetedQueue(Queue):
         self._costs: weakref.WeakKeyDictionary[VulkanKernel, dict[bytes, float]] = weakref.WeakKeyDictionary()
         self._whole: weakref.WeakKeyDictionary[VulkanKernel, bool] = weakref.WeakKeyDictionary()
 
-    def open_ticket(self) -> int:
+    def open_command_handle(self) -> int:
         return 0  # every launch has to be looked at
 
     def dispatch(

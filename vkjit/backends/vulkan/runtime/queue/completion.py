@@ -32,9 +32,31 @@ class SentWork:
     """`serial` numbers the open submission, `completed` the last one known to be complete."""
 
     __slots__ = (
-        "__weakref__", "_all", "_deferred", "_family", "_free", "_in_flight", "_next_budget", "_open", "_pool",
-        "_spin_ns", "_timeline", "_waits", "completed", "deferred_bytes", "device", "dropped", "functions", "group",
-        "handle", "kept", "lock", "recorded", "serial", "ticket", "vulkan",
+        "__weakref__",
+        "_all",
+        "_deferred",
+        "_family",
+        "_free",
+        "_in_flight",
+        "_next_budget",
+        "_open",
+        "_pool",
+        "_spin_ns",
+        "_timeline",
+        "_waits",
+        "command_handle",
+        "completed",
+        "deferred_bytes",
+        "device",
+        "dropped",
+        "functions",
+        "group",
+        "handle",
+        "kept",
+        "lock",
+        "recorded",
+        "serial",
+        "vulkan",
     )  # fmt: skip
 
     def __init__(
@@ -47,13 +69,13 @@ class SentWork:
         handle: Any,
         spin_ns: int,
     ) -> None:
-        self.start_home(group, vulkan, functions, device)
+        self.start_as_owner(group, vulkan, functions, device)
         self.serial = 1
         self._deferred: dict[int, list[Releasable]] = {}
         self._spin_ns = spin_ns
         self._open: Submission | None = None
         self.recorded = 0  # commands in it
-        self.ticket = 0  # the open command buffer as a number, for the direct way
+        self.command_handle = 0  # the open command buffer as a number, for the direct way
         self._next_budget = 0  # of commands in a submission; 0 after somebody has waited
         self._in_flight: deque[Submission] = deque()
         self._free: list[Submission] = []
@@ -64,7 +86,7 @@ class SentWork:
         self._family = family
         self._pool = self._create_pool(_RESETTABLE)
 
-    def start_home(self, group: QueueGroup, vulkan: Vulkan, functions: Functions, device: Any) -> None:
+    def start_as_owner(self, group: QueueGroup, vulkan: Vulkan, functions: Functions, device: Any) -> None:
         """Sets what buffers ask of the queue that is their home, on whichever device its work runs."""
         self.group, self.vulkan, self.functions, self.device = group, vulkan, functions, device
         self.lock = group.lock
@@ -255,7 +277,7 @@ class SentWork:
             self._timeline.close()
         self._in_flight.clear()
         self._free.clear()
-        self._open, self.ticket = None, 0
+        self._open, self.command_handle = None, 0
 
     def _check(self, result: int, call: str) -> None:
         if result >= 0:

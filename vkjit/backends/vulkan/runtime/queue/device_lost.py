@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["under_way"]
 
-_MOST_NAMED = 4
+_MAX_NAMED = 4
 
 
 def under_way(queue: SentWork) -> str:
@@ -26,9 +26,9 @@ def under_way(queue: SentWork) -> str:
     kernels = sorted(used, key=lambda kernel: kernel.last_use)
     if not kernels:
         return ""
-    named = [f"kernel {k.artifact.name} ({_grids(k)})" for k in kernels[:_MOST_NAMED]]
-    if len(kernels) > _MOST_NAMED:
-        named.append(f"{len(kernels) - _MOST_NAMED} others")
+    named = [f"kernel {k.artifact.name} ({_grids(k)})" for k in kernels[:_MAX_NAMED]]
+    if len(kernels) > _MAX_NAMED:
+        named.append(f"{len(kernels) - _MAX_NAMED} others")
     return f"; under way in {_stream(queue)}: {', '.join(named)}"
 
 

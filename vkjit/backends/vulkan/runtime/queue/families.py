@@ -23,7 +23,7 @@ _PRIORITIES = (0.5, 1.0, 0.0, 0.5)
 _NORMAL, _HIGH, _LOW = (0, 3), (1,), (2,)
 """Which queues serve which streams: places in `_PRIORITIES`."""
 
-_MOST_COPYING = 2
+_MAX_COPYING = 2
 """Queues that only copy: one for each direction."""
 
 
@@ -53,7 +53,7 @@ class HardwareQueues:
         """An array with a VkDeviceQueueCreateInfo per family."""
         families: list[tuple[Family, tuple[float, ...]]] = [(self.compute, _PRIORITIES)]
         if self.copying is not None:
-            families.append((self.copying, (0.5,) * _MOST_COPYING))
+            families.append((self.copying, (0.5,) * _MAX_COPYING))
         rows = [
             self._vulkan.struct(
                 "VkDeviceQueueCreateInfo",
@@ -95,7 +95,7 @@ def _families(physical: Physical) -> tuple[Family, Family | None]:
         if flags & _COMPUTE and compute is None:
             compute = Family(index, min(int(row.queueCount), len(_PRIORITIES)), bits)
         if flags & _TRANSFER and not flags & (_GRAPHICS | _COMPUTE) and copying is None:
-            copying = Family(index, min(int(row.queueCount), _MOST_COPYING), bits)
+            copying = Family(index, min(int(row.queueCount), _MAX_COPYING), bits)
     if compute is None:
         raise FeatureError(f"{physical.info.name} has no compute queue")
     return compute, copying

@@ -65,7 +65,7 @@ class QueueGroup:
 
     def _call_in_tickets(self) -> None:
         for queue in self.queues:
-            queue.ticket = 0
+            queue.command_handle = 0
 
     def failed(self) -> DeviceError:
         """A fresh copy of the reason why the device can't be used."""

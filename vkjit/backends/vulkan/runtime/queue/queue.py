@@ -47,17 +47,17 @@ _LOOK_AFTER = 8
 _LONG_NS = 8_000_000
 """How long a device that has nothing to do may be kept waiting for more."""
 
-MOST_IN_FLIGHT = 16
+MAX_IN_FLIGHT = 16
 _ONE_TIME = 0x1
 
 
 class Queue(SentWork):
     """Records and submits. `epoch` is the barrier interval."""
 
-    foreign = False
+    is_external = False
 
     __slots__ = (
-        "_begin_info", "_begun", "_bind", "_copy_region", "_dispatch", "_lenders", "_pipeline_barrier", "_planned", "_push",
+        "_begin_info", "_begun", "_bind", "_copy_region", "_dispatch", "_external_waits", "_pipeline_barrier", "_planned", "_push",
         "_ready", "_sent", "_timeline_start", "_waited", "barriers", "bound", "budget", "epoch", "transferred",
     )  # fmt: skip
 
@@ -79,7 +79,7 @@ class Queue(SentWork):
         self.transferred = False
         self._timeline_start = 0
         self._waited: dict[Queue, int] = {}
-        self._lenders: set[Queue] = set()
+        self._external_waits: set[Queue] = set()
         self._ready: Submission | None = None
         self._begin_info = vulkan.struct("VkCommandBufferBeginInfo", flags=_ONE_TIME)
         self.barriers = memory_barriers(vulkan)
@@ -186,7 +186,7 @@ class Queue(SentWork):
                 raise _foreign(buffer)
         own: list[VulkanBuffer] = []
         guests: list[VulkanBuffer] = []
-        lent = {b.queue for b in (*reads, *writes) if b.queue is not None and b.queue.foreign and b.queue.lends(b)}
+        lent = {b.queue for b in (*reads, *writes) if b.queue is not None and b.queue.is_external and b.queue.lends(b)}
         for lender in lent:
             self._borrow(lender)
         writes = [b for b in writes if b.queue not in lent]
@@ -225,7 +225,7 @@ class Queue(SentWork):
         if self._timeline is None:
             self.signalled(0)
         self.wait_for(lender, NOW)
-        self._lenders.add(lender)
+        self._external_waits.add(lender)
 
     def _move_here(self, buffer: VulkanBuffer, idle: bool = False) -> None:
         """Makes this queue the buffer's home, after all uses elsewhere; `idle`: they are complete.
@@ -301,8 +301,8 @@ class Queue(SentWork):
             if self.recorded < self.budget:
                 return
         self.submit()
-        if self._ready is not None and len(self._in_flight) < MOST_IN_FLIGHT:
-            self.open_ticket()  # here, as this launch is slow in any case; the next finds everything in place
+        if self._ready is not None and len(self._in_flight) < MAX_IN_FLIGHT:
+            self.open_command_handle()  # here, as this launch is slow in any case; the next finds everything in place
 
     def _long_budget(self) -> int:
         """How many commands come while the device may be kept waiting, if they go on coming as they did."""
@@ -311,9 +311,9 @@ class Queue(SentWork):
 
     def _make_room(self) -> None:
         """Waits where there are as many submissions in flight as there may be."""
-        if len(self._in_flight) >= MOST_IN_FLIGHT:
+        if len(self._in_flight) >= MAX_IN_FLIGHT:
             self.poll()
-        if len(self._in_flight) >= MOST_IN_FLIGHT:
+        if len(self._in_flight) >= MAX_IN_FLIGHT:
             self.wait(self._in_flight[0].serial)
 
     def _unused(self) -> Submission:
@@ -367,14 +367,14 @@ class Queue(SentWork):
         if self._open is not None and not self.recorded:
             self._plan(FIRST_BUDGET)
 
-    # The direct way; see `direct`. Call these under the lock.
+    # The direct way; see `fast_path`. Call these under the lock.
 
-    def open_ticket(self) -> int:
+    def open_command_handle(self) -> int:
         """The open command buffer as a number, for launches that record into it without asking; 0 where they may not."""
         if self.group.failure is not None or self.group.watchers or self.group.sending:
             return 0
-        self.ticket = (self._open or self._begin()).number
-        return self.ticket
+        self.command_handle = (self._open or self._begin()).number
+        return self.command_handle
 
     def order(self) -> None:
         """Records a barrier."""
@@ -396,7 +396,7 @@ class Queue(SentWork):
             self._push(command, kernel.layout, 0x20, 0, size, block)
         self._dispatch(command, *groups(memory))
 
-    def distrust(self) -> None:
+    def mark_dirty(self) -> None:
         """After an interruption in the middle of recording: what comes later is ordered after all that may be there.
 
         The caller releases the lock afterwards, which it may not have got.
@@ -467,7 +467,7 @@ class Queue(SentWork):
 
     def _submit(self, submission: Submission, info: Any) -> None:
         self.check()
-        self.ticket = 0
+        self.command_handle = 0
         null, (stages, barrier) = self.vulkan.null, self.barriers[2]
         command = submission.command
         self._pipeline_barrier(command, self.barriers[1][0], stages, 0, 1, barrier, 0, null, 0, null)
@@ -519,13 +519,13 @@ class Queue(SentWork):
         if not self._in_flight or self._in_flight[-1] is not submission:
             self._in_flight.append(submission)
         if ends:
-            self._open, self.ticket = None, 0
+            self._open, self.command_handle = None, 0
         self.serial = submission.serial + 1
         self._waits.clear()  # not before: who waits for nothing but others still has that to do
-        while self._lenders:
-            lender = next(iter(self._lenders))
+        while self._external_waits:
+            lender = next(iter(self._external_waits))
             lender.follow(self, submission.serial)
-            self._lenders.discard(lender)
+            self._external_waits.discard(lender)
 
 
 def _foreign(buffer: VulkanBuffer) -> DeviceError:

@@ -40,7 +40,7 @@ class CopyQueue(Queue):
     ) -> None:
         refuse(kernel.artifact)
 
-    def open_ticket(self) -> int:
+    def open_command_handle(self) -> int:
         return 0
 
 
