@@ -1,10 +1,10 @@
-"""Arrays of devices as launches see them.
+"""Device arrays: a buffer with an offset, an element type, a shape and strides.
 
-Enters: a buffer, an offset, an element type, a shape and strides. Leaves: a `DeviceArray`, which knows what launches
-ask again and again: its `spec_class`, one object per way in which kernels tell arrays apart, and its `descriptor`,
-what kernels are told about it. Holds: arrays of one form, whatever their shapes, run the same code.
+A `DeviceArray` caches what every launch needs: its `spec_class`, which is part of the key of a specialization, and its
+`descriptor`, the array's metadata as kernels receive it. Arrays with the same `spec_class` run the same code, whatever
+their shapes.
 
-Nearly every array has the shape and strides of one that came before, so what follows from these is remembered.
+Most arrays have the shape and strides of an earlier one, so values derived from these are cached.
 """
 
 from __future__ import annotations

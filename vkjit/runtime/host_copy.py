@@ -1,8 +1,8 @@
-"""Host memory: new bytes, and copies by several threads, as one processor alone is slower than the bus to a device.
+"""Host memory: allocation of byte arrays, and multithreaded copies between them.
 
-Enters: sizes, NumPy arrays of bytes. Leaves: arrays, the bytes of one in the other. Holds: small copies, and all of them on
-machines with few processors, are made by the caller alone; the threads are started by the first large copy, and anew in a child
-of a fork.
+A single core copies more slowly than the bus to a device transfers. Small copies, and all copies on machines with few
+cores, run on the calling thread. The worker threads start with the first large copy, and start again in a child process
+after a fork.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Choosing among the cooperative matrix products that a device offers.
+"""Selection of the cooperative matrix shapes of a device.
 
-Enters: `caps.matrices`. Leaves: those that kernels can use, and the best of them for given types.
+Filters the shapes listed in `caps.matrices` down to those that kernels can use, and selects the best one for given
+element types.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A device without memory: tensors on it have a shape, a type and a size, and no values.
+"""The meta device: tensors on it have a shape, an element type and a size, but no data.
 
-Enters: requests for memory, as on every device. Leaves: buffers that only know their size. What is written is dropped;
-reading and launching raise ArgumentError, so nothing is ever computed from values that don't exist.
+Buffers record their size only. Writes are discarded; reads and launches raise ArgumentError, so that no result is ever
+computed from data that doesn't exist.
 """
 
 from __future__ import annotations

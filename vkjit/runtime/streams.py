@@ -1,8 +1,8 @@
-"""Streams and events as every device has them, and those of devices that run everything at once.
+"""Streams and events: the interfaces of all devices, and the implementation for synchronous devices.
 
-Enters: nothing. Leaves: the two interfaces, and `ImmediateStream` and `ImmediateEvent` for devices where a launch has run
-when it returns. Holds: work in one stream runs in the order of the calls; work in different streams may overlap, except
-where it uses the same memory: then it runs in the order of the calls as well, so that streams never change results.
+`ImmediateStream` and `ImmediateEvent` serve devices on which a launch has completed when the call returns. Work in one
+stream runs in the order of the calls. Work in different streams may overlap unless it accesses the same memory; then it
+runs in the order of the calls as well, so that the choice of streams never changes results.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A Vulkan device: memory, queue, kernels, reports, as the layers above see them.
+"""The Vulkan device: memory, queue, kernels and sanitizer reports behind the interface that all devices share.
 
-Enters: a physical device. Leaves: an open `VulkanDevice`. Holds: everything that the device owns is destroyed once, by
-`close()` or at interpreter exit; a closed, lost or forked device answers every call with a DeviceError that says so;
-any thread may call anything.
+`VulkanDevice` is opened from a physical device. Everything that it owns is destroyed exactly once, by `close()` or at
+interpreter exit. Any call on a device that is closed, lost or inherited through a fork raises DeviceError. All methods
+are thread-safe.
 """
 
 from __future__ import annotations
